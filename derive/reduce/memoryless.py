@@ -309,13 +309,16 @@ def _initial_sources(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr
     scales: dict[str, Expr] = {}
     for u in theory.sources:
         if any(lim.has(t, s) for x in u.covariance.atoms(Product, Sum, Integral) for lim in x.limits):
-            raise NotApplicable(f"the source {u.symbol} has a covariance that is a sum or product over times")
+            raise NotApplicable(
+                f"the covariance of the source {u.symbol} contains a sum, product or integral whose limits "
+                "contain a time"
+            )
         first = _at(u.covariance, S.Zero)
         scale = _scale(u.covariance, first)
         if scale is None:
             raise NotApplicable(
-                f"the source {u.symbol} changes in time: its covariance {u.covariance} is not shown to be "
-                "c(t)*c(s) times that at time 0, with a factor c of time in closed form"
+                f"the source {u.symbol} is not shown to be c(t) times its value at time 0, with a function c "
+                f"in closed form: its covariance is {u.covariance}"
             )
         for x in (u.symbol, u.partner):
             if scales.setdefault(str(x.func), scale) != scale:
@@ -424,8 +427,8 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
             continue
         if x.reach != ("strict" if discrete else "flow"):
             raise NotApplicable(
-                f"the sum {x.expr} in the equation of {e.lhs} includes the present time, so that earlier "
-                "states do not determine it: the theory has memory"
+                f"the sum {x.expr} in the equation of {e.lhs} includes the present time, so that states at "
+                "earlier times do not determine this sum: the theory has memory"
             )
         for factor, kernel in _separated(x, e.lhs):
             sums.setdefault(factor, []).append(replace(x, coefficient=S.One, kernel=kernel))
@@ -442,8 +445,8 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
     for a in sorted((x.coefficient * x.kernel * x.field).atoms(AppliedUndef), key=str):
         if a.has(t):
             raise NotApplicable(
-                f"the sum over the past in the equation of {lhs} contains {a}, which couples the present "
-                "to each time of the past: the theory has memory; only factors such as exp(-(t - s)) may "
+                f"the sum over the past in the equation of {lhs} contains {a}, a function of the present "
+                "time t: the theory has memory; only factors in closed form, such as exp(-(t - s)), may "
                 "depend on t"
             )
     kernel = x.coefficient * x.kernel
@@ -455,8 +458,8 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
             now = part.as_independent(t, as_Add=False)[1]
             if now.has(s):
                 raise NotApplicable(
-                    f"{now} in the sum over the past of {lhs} couples the present to each time of the past: "
-                    "the theory has memory"
+                    f"the factor {now} of a sum over the past in the equation of {lhs} is not a function of "
+                    "t times a function of the past time s: the theory has memory"
                 )
             products.append((now, part * free))
     return products

@@ -177,7 +177,7 @@ def moment_steps(theory: Theory) -> MomentSteps:
     if averages := [x for e in step.values() for x in e.atoms(Average)]:
         raise NotApplicable(
             f"the moments do not close, because {averages[0]} is neither a correlation function nor the "
-            "output: they close for linear networks only"
+            "output; use a linear network, such as mlp(1)"
         )
     initial = {m.lhs: functions.at_start(m.rhs) for m in functions.moments}
     initial[given.lhs] = given.rhs.xreplace({f.lhs: functions.at_start(f.rhs)})
@@ -208,7 +208,7 @@ class _Moments:
         if len(averages) > 1 or remainder != 0 or self.weight.has(t, *[e.lhs.func for e in theory.scalars]):
             raise NotApplicable(
                 "moments of one hidden layer need an output that is a constant times one average over "
-                f"units, and {self.output.lhs} is {self.output.rhs}: leave other terms out"
+                f"units, and {self.output.lhs} is {self.output.rhs}: leave out other terms and factors"
             )
 
     def moment(self, q: OrderParameter) -> Eq:

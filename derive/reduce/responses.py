@@ -46,7 +46,10 @@ def without_equal_times(theory: Theory) -> Theory:
     [{'A': 'strict', 'B': 'past'}, {'A': 'strict', 'B': 'strict'}]
     """
     if not theory.program.rule.discrete:
-        raise NotApplicable("a flow has no terms at equal times: derive the theory in discrete steps")
+        raise NotApplicable(
+            "in a flow, terms at equal times are not separate: use a training rule in steps, such as "
+            "GradientDescent"
+        )
 
     def earlier(x: Term) -> Term:
         return replace(x, reach="strict") if x.kind == RESPONSE and x.reach == "past" else x

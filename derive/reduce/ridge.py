@@ -418,7 +418,8 @@ def _ratio_at_rest(program: Program) -> Expr:
         )
     if len(held) != 1:
         raise NotApplicable(
-            f"the weights decay differently: at rest their ratios to their updates are {held}"
+            "ridge regression needs the same ratio of weight to update, when training has come to rest, for "
+            f"all weights; the ratios are {', '.join(sorted(map(str, held)))}: use one rule for all weights"
         )
     return held.pop()
 
@@ -431,7 +432,8 @@ def _error(program: Program, out: Definition) -> Definition:
     errors = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(out.lhs)]
     if len(errors) != 1:
         raise NotApplicable(
-            f"{program.name} must define one error signal by its output; it defines {len(errors)}"
+            f"{program.name} must define exactly one error signal as a function of its output; it defines "
+            f"{len(errors)}"
         )
     return errors[0]
 
@@ -493,8 +495,8 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
         return e * SymbolicIdentity(size)
     if len(functions) > 1:
         raise NotApplicable(
-            "the factors of the output and of the target in the error signal may contain one function of the "
-            f"sample, such as sample_weights; a factor is {e}"
+            "in the error signal, the factor of the output and that of the target may each contain at most "
+            f"one function of the sample, such as sample_weights; a factor is {e}"
         )
     weight = functions.pop()
     return e.coeff(weight) * MatrixSymbol(str(weight.func), size, size)
@@ -530,8 +532,9 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     if [r.upper for r in given.ranges] not in ([P], [S.One]):
         ends = ", ".join(f"{r.index} = {r.lower}..{r.upper}" for r in given.ranges) or "no samples"
         raise NotApplicable(
-            f"fixed points are derived for one sample and one output, and {given.lhs} has {ends}: write the "
-            "program with one output and samples 1..P"
+            f"fixed points are derived for one sample and one output, and the indices of {given.lhs} are "
+            f"{ends}: write the program with one output and samples 1..P; the fixed points are those for P = "
+            "1"
         )
     names = {e.lhs.args[0].func: Dummy(str(e.lhs.args[0].func), real=True) for e in layer_theory.closed}
     value = solve(given.rhs - given.lhs, out)[0]

@@ -102,8 +102,9 @@ class SingleSite(Summarised):
         for a in sorted(body.atoms(AppliedUndef), key=str):
             if (t in a.args and a not in fields) or (a in fields and a.args[-1] != t):
                 raise NotApplicable(
-                    f"the rate of a moment with {a} is not derived: a moment may contain, at time t, only "
-                    f"the fields that have an equation of motion, {known}"
+                    f"the rate of a moment with {a} is not derived: each function of t in a moment must be a "
+                    "field with an equation of motion, and each such field must be taken at time t; these "
+                    f"fields are {known}"
                 )
         if self.theory.program.rule.discrete and not self._noisy(fields):
             return
@@ -304,7 +305,8 @@ def require_flow(theory: Theory) -> Theory:
     """Return the theory unchanged if time is continuous; raise NotApplicable if it is discrete."""
     if theory.program.rule.discrete:
         raise NotApplicable(
-            "differential equations in time need a rule of gradient flow, and the theory has discrete steps"
+            "differential equations in time need a training rule in continuous time, such as GradientFlow, "
+            "and the theory has discrete steps"
         )
     return theory
 

@@ -118,7 +118,7 @@ def _at_zero_gamma0(e: Equation) -> Equation:
         if x.remembers or at_zero.expr.has(t, s, Sum):
             raise NotApplicable(
                 f"the field {e.lhs} is not shown to be constant in time at gamma0 = 0: its term {x.expr} "
-                "does not vanish there, and is a sum or contains a time"
+                "does not vanish there, and contains a time, a sum or an integral"
             )
         if at_zero.expr != 0:
             terms.append(at_zero)
@@ -141,7 +141,8 @@ def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
     if offset_of(output) != 0:
         raise NotApplicable(
             f"the theory at gamma0 = 0 needs an output that is zero without updates, and {output.lhs} = "
-            f"{output.rhs} has the offset {offset_of(output)}: subtract it from the target"
+            f"{output.rhs} has the offset {offset_of(output)}: leave the offset out of the output, and "
+            "subtract it from the target"
         )
     ranges = tangent.ranges[len(output.lhs.args) - 1 :]
     past = Function(error.name)(*[r.index for r in ranges], s)
@@ -154,8 +155,9 @@ def require_one_rule(program: Program, what: str) -> None:
     for w in program.trained():
         if w.rule != program.rule:
             raise NotApplicable(
-                f"{what} needs one training rule for all weights, and {w.name} has a rule of its own: "
-                "leave rules out, and give weights their own rates by Parametrization(rates={...})"
+                f"{what} needs one training rule for all weights, and {w.name} has a rule of its own: leave "
+                "out the rules of single weights, and give their learning rates by "
+                f"Parametrization(rates={{...}})"
             )
 
 
@@ -289,8 +291,8 @@ class _Stationary:
         entries = {self.entry(x) for x in {_weight_and_kernel(u.covariance)[0] for u in self.theory.sources}}
         if len(entries) != 1:
             raise NotApplicable(
-                "stationary kernels need one covariance of an entry at two times for all weights, and these "
-                f"have {entries}"
+                "stationary kernels need the same covariance of a weight at two times for all weights; the "
+                f"covariances at time lag tau are {', '.join(sorted(map(str, entries)))}"
             )
         entry = entries.pop()
         fields = tuple(self.covariance(u, entry) for u in self.theory.sources)
@@ -307,7 +309,8 @@ class _Stationary:
         late = self.late_limit(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
             raise NotApplicable(
-                f"weights have no stationary covariance that is finite and not zero: {factor} tends to {late}"
+                "weights have no stationary covariance that is finite and not zero: at long times the "
+                f"covariance {factor} of a weight at the times t and s tends to {late}"
             )
         return simplify(late).xreplace({lag: tau})
 
@@ -360,8 +363,8 @@ class _Stationary:
             factors = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & of_field]
             if any(x.atoms(AppliedUndef) & (fields - of_field) for x in factors):
                 raise NotApplicable(
-                    f"stationary kernels are not derived: <{body}> is not a product of averages over "
-                    "independent fields"
+                    f"stationary kernels are not derived: a factor of <{body}> contains several fields, so "
+                    "that the average is not a product of averages over one field each"
                 )
             value *= self.pair(name, Mul(*factors), of_field)
         return Eq(self.lagged(q.symbol), value, evaluate=False)
@@ -406,8 +409,8 @@ class _Stationary:
             if simplify(response_value.xreplace({a: -a for a in of_source}) + response_value) == 0:
                 return
         raise NotApplicable(
-            f"stationary kernels are not derived: the response {q.symbol} = <{response_value}> is not shown "
-            "to vanish at gamma0 = 0"
+            f"stationary kernels are not derived: the response {q.symbol}, which is <{response_value}> at "
+            "gamma0 = 0, is not shown to vanish there"
         )
 
 
@@ -459,13 +462,13 @@ def two_sources(theory: Theory) -> TwoSources:
     kept, noise = rule.memory(t, s)[0], rule.noise(t, s)
     if kept == 1 and noise == 0:
         raise NotApplicable(
-            "the sources of initial weights and of noise are not separated, because weights neither decay "
-            "nor diffuse"
+            "the sources of initial weights and of noise are not separated, because the training rule of "
+            "the program has neither weight decay nor noise"
         )
     if any(w.rule != rule for w in theory.program.trained()):
         raise NotApplicable(
-            "two sources are derived if all weights follow one training rule, with noise in units of their "
-            "initial variances, and the rules of these weights differ"
+            "two sources are derived if all weights follow the training rule of the program, with noise in "
+            "units of their initial variances, and some weights follow another rule"
         )
     split = _Split(theory, entry_covariance(rule, t, s), kept, noise)
     equations = (

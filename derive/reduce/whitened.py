@@ -110,7 +110,10 @@ class _Whitened:
         roles = theory.program.roles
         self.kernel, self.target = roles.kernel or "K_x", roles.target or "y"
         if any(len(a.args) > 1 for e in theory.scalars for a in e.rhs.atoms(Function(self.target))):
-            raise NotApplicable("whitened data: the targets of several outputs have several directions")
+            raise NotApplicable(
+                "whitened data: the program has several outputs, whose targets have several directions; use "
+                "one output"
+            )
         linear_form(theory)
         self.theory = theory
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
@@ -202,8 +205,8 @@ class _Whitened:
             for x in (y for y in e.terms if y.kind != "source"):
                 if mu in e.lhs.args and (moved := self.summed(x, {mu: TWO})) != 0:
                     raise NotApplicable(
-                        f"whitened data: the field {e.lhs} moves in a direction orthogonal to the targets, "
-                        f"by {moved}"
+                        "whitened data: for samples orthogonal to the targets, the equation of the field "
+                        f"{e.lhs} must contain sources only, and it contains {moved}"
                     )
                 feedback = self.summed(x, {mu: S.One})
                 if any(TWO in self.samples(a) for a in feedback.atoms(AppliedUndef)):
@@ -236,8 +239,9 @@ class _Whitened:
         for part in Add.make_args(body.expand()):
             if Counter(i for x in factors(part) for i in self.samples(x)) != wanted:
                 raise NotApplicable(
-                    f"whitened data: in the term {part} of the equation of {lhs}, each index of a sample "
-                    "must occur once in fields and kernels, or twice if it is summed, as with the square loss"
+                    f"whitened data: in the term {part} of the equation or covariance of {lhs}, each index "
+                    "of a sample must occur once in fields and kernels, or twice if it is summed, as with "
+                    "the square loss"
                 )
 
     def samples(self, x: Expr) -> list[Expr]:
@@ -416,7 +420,8 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
     if len(right) != 1:
         raise NotApplicable(
             f"the conserved quantities {invariants} do not determine {others} as functions of {keep}, or "
-            "have several solutions with the initial values"
+            "have several solutions with the initial values; a larger degree may give more conserved "
+            "quantities"
         )
     return {x: _readable(right[0][s], keep, initial[keep]) for x, s in slots.items()}
 
@@ -555,7 +560,8 @@ def series_radius(w: Whitened) -> SingularStrength:
     elapsed, coupling = w.motion.elapsed, Symbol("_gamma")
     if any(p.has(gamma0) for p in solve(w.output.rhs, output)):
         raise NotApplicable(
-            f"the radius of convergence is not derived: a zero of df/dt = {w.output.rhs} depends on gamma0"
+            f"the radius of convergence is not derived: an output f at which df/dt = {w.output.rhs} is zero "
+            "depends on gamma0"
         )
     singular: set[Expr] = set()
     removable: set[Expr] = set()

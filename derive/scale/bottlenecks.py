@@ -208,8 +208,8 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
     weight = simplify(weight_in_loss(finite) * loss_per_noise / rate)
     if weight.has(k, t):
         raise NotApplicable(
-            "the loss that noise adds to a mode, divided by the variance of the noise and by the rate at "
-            f"which this noise decays, must not depend on the mode k or the time t; the quotient is {weight}"
+            "the loss that noise adds to a mode, divided by the variance and by the decay rate of this "
+            f"noise, must not depend on the mode k or the time t; the quotient is {weight}"
         )
     variance, label = _batch_variance(linear_form(batches), batches)
     return Resources(
@@ -259,9 +259,9 @@ def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Exp
     if start.has(t, s, k) or simplify(entry / response * c_g(1, s) - stein) != 0:
         raise NotApplicable(
             "the source r0 must give phi, the learnt part of a mode, an initial variance that does not "
-            "depend on the time or the mode, and the response of h0 to r0 must follow from this variance by "
-            f"Stein's lemma; the variance is {start}, and the kernel of the first layer with the "
-            f"response is {entry}"
+            f"depend on time or mode; this variance is {start}. The response of h0 to r0 must follow from "
+            "this variance by Stein's lemma; the memory kernel with this response in the equation of h(1) "
+            f"is {entry}"
         )
     return start
 
@@ -483,7 +483,7 @@ class _Bottlenecks:
         if after.coefficient.has(loss):
             raise NotApplicable(
                 "the loss at late times, where the noise of batches limits it, is not determined: its "
-                f"expression still contains the loss {loss}: {after}"
+                f"expression {after} still contains the symbol {loss}, which stands for the loss itself"
             )
         kernel = kernel.subs({loss: after.coefficient})
         stays = valued(kernel.coefficient * eta, values)
@@ -593,9 +593,10 @@ class _Bottlenecks:
             )
             if not norm_effect.known or simplify(power + gap) != 0 or relative_effect.has(*SIZES):
                 raise NotApplicable(
-                    f"bottleneck {decrease.name}: the effects of the noise and of the decrease of sigma**2, "
-                    "the squared singular value of the weights, must be derived, with the same power of time "
-                    f"and a ratio without {', '.join(map(str, SIZES))}"
+                    f"bottleneck {decrease.name}: noise changes the loss directly, and by the decrease of "
+                    "sigma**2, the squared singular value of the weights. Both changes must be derived, "
+                    "with the same power of time, and their ratio must not contain "
+                    f"{', '.join(map(str, SIZES))}"
                 )
             number += relative_effect * norm_effect.size.subs(X, 1)
         front = tidied(noise_share * self.integrated_kernel.coefficient**power)

@@ -163,8 +163,8 @@ class DepthFirstStep(Shown, ConditionalResult):
         largest = [p for p in coefficients if all((p - r).is_nonnegative for r in coefficients)]
         if len(largest) != 1 or coefficients[largest[0]].has(L, alpha):
             raise NotApplicable(
-                f"the expression {value} must have exactly one leading power of L at fixed "
-                f"z = {L * self.gain}"
+                f"for large L at fixed z = {L * self.gain}, the expression {value} must be a power of L "
+                "times a factor without L and alpha"
             )
         return L ** largest[0] * factor(coefficients[largest[0]])
 
@@ -276,8 +276,8 @@ class _First:
         own_values = [a for a in sums.atoms(AppliedUndef) if str(a.func) == name]
         if len(own_values) != 1 or sums.atoms(AppliedUndef) != set(own_values) or constant.has(ell):
             raise NotApplicable(
-                f"the correlation {name} must be a constant plus a multiple of the sum of its own values "
-                f"over layers; its terms are {terms}"
+                f"the correlation {name} must be a constant plus a multiple of the sum of the same "
+                f"correlation over layers; its terms are {terms}"
             )
         gain = sums.coeff(own_values[0]).replace(Heaviside, lambda *_: S.One)
         self.gain = gain if self.gain is None else self.gain
@@ -305,8 +305,9 @@ class _First:
         increase = rewritten(increase, [name], lambda _: partial_sum)
         if increase.has(k) or increase.atoms(AppliedUndef):
             raise NotApplicable(
-                f"the increase of {name} from layer to layer must be known and must not depend on the layer "
-                f"{k} of the source; it is {increase}, where {partial_sum} is {name}"
+                f"the increase of {name} from layer to layer must not contain an unsolved function, and must "
+                f"not depend on the layer {k} of the source; the increase is {increase}, where {partial_sum} "
+                f"is {name}"
             )
         rate, source_term = increase.coeff(partial_sum), increase.subs(partial_sum, 0)
         growth = q if (rate - self.gain).expand() == 0 else 1 + rate
@@ -982,7 +983,7 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
     if len(lines) != 2 or y.atoms(AppliedUndef) or (below / dx - y).expand() != 0:
         raise NotApplicable(
             "the equations of the stream and of its gradient must each contain one product with the matrix "
-            f"{W.name}, and a layer must multiply both by the same number"
+            f"{W.name}, and at width one a layer must multiply the stream and the gradient by the same number"
         )
     at = {x: Dummy("x", positive=True), dx: chi}
     change = above.diff(weight) * update.coefficient * update.left * update.right
@@ -1019,8 +1020,8 @@ def _repeated(step: Matrix, count: Expr) -> Matrix:
     nilpotent = step - number * eye(size)
     if nilpotent**size != zeros(size, size):
         raise NotApplicable(
-            f"the matrix {step}, by which a layer multiplies second moments of stream and gradient, must "
-            f"have a single eigenvalue, its first entry {number}"
+            f"all eigenvalues of the matrix {step}, by which a layer multiplies second moments at width one, "
+            f"must be equal to its first entry {number}"
         )
     terms = [ff(count, j) / factorial(j) * number ** (count - j) * nilpotent**j for j in range(size)]
     return sum(terms, zeros(size, size))

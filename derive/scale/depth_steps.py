@@ -269,8 +269,8 @@ def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
     """
     if steps.last < 2:
         raise NotApplicable(
-            "exponents at all times need the times 0 .. 2, where every order of three times occurs, instead "
-            f"of 0 .. {steps.last}"
+            "exponents at all times need the times 0, 1 and 2, because terms contain up to three times in "
+            f"any order; the steps end at the time {steps.last}: derive them up to the time 2"
         )
     return sizes(steps, domain, named=steps.kind)
 
@@ -332,9 +332,9 @@ def ladder(theory: Theory) -> Ladder:
     frozen = [n for u in theory.sources if not u.ranges and (n := str(u.symbol.func)) not in stream_sources]
     if not ({up.name, down.name} <= {*source} & {*correlations} and outputs and frozen):
         raise NotApplicable(
-            "the stream and the gradient of the theory must each have a source and a correlation, an output "
-            "must contain the stream, and the theory needs a Gaussian source without a layer that does not "
-            "enter the stream, such as that of an untrained output vector"
+            "the stream and the gradient of the theory must each have a source and a correlation, and an "
+            "output must contain the stream. The theory also needs a Gaussian source without indices that "
+            "is not in the equation of the stream, such as that of an untrained output vector"
         )
     a, b = up.name, down.name
     return Ladder(up, down, correlations[a], correlations[b], source[a], source[b], frozen[-1], outputs[0])
@@ -374,7 +374,9 @@ class _Changes:
     def __init__(self, steps: Steps, field: str) -> None:
         self.steps, self.field, self.c = steps, field, f"C_{field}"
         if not steps.named(f"{self.c}_0_0"):
-            raise NotApplicable(f"the steps have no correlations of {field}")
+            raise NotApplicable(
+                f"the steps have no equation of C_{field}_0_0, the correlation of the field {field} at time 0"
+            )
         self.times = range(1, steps.last + 1)
         sources = {str(x.func) for u in steps.theory.sources for x in (u.symbol, u.partner)}
         timed = [(r, *steps.times[r.name]) for r in steps.rows if r.name in steps.times]
@@ -643,8 +645,8 @@ def _require(sizes_: Sizes, name: str, like: ExponentMaximum) -> None:
     """
     if not all(any(STABLE.below(p, r) for r in like) for p in sizes_.exponents[name]):
         raise NotApplicable(
-            f"{name}, a change up to the second step, grows with a larger power of the depth than the change "
-            f"in the first step: it grows as L**({sizes_.exponent(name)})"
+            f"{name}, a change up to the second step, grows with a larger power of the depth L than the "
+            f"stream changes in the first step: {name} grows as L**({sizes_.exponent(name)})"
         )
 
 

@@ -200,7 +200,7 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     if not depth.is_Integer and order is None:
         raise NotApplicable(
             f"the neglected terms at depth {depth} are expanded in the learning rate: give order, the "
-            "highest power"
+            "highest power of the learning rate, such as order=3"
         )
     recursion = _EarlyRecursion(theory, order)
     after = first_step(theory).after  # C_v after one step, for C_v(0) = 1; it is gain + drive
@@ -235,12 +235,13 @@ class _EarlyRecursion:
             )
         if rule.memory(t, s)[1].has(t, s):
             raise NotApplicable(
-                "the factor of the updates depends on the time: give gradient descent with a constant "
-                "learning rate"
+                "the factor of an update in the weights depends on the time, as with momentum or a "
+                "schedule: use gradient descent with a constant learning rate"
             )
         if self.remembered():
             raise NotApplicable(
-                "the error depends on earlier steps because samples are reused: give fresh batches"
+                "the error depends on earlier steps because samples are reused: give fresh batches, by "
+                "data='online'"
             )
 
     def remembered(self) -> bool:

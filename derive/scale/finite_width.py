@@ -159,7 +159,8 @@ def first_in_width(theory: Theory) -> FirstInWidth:
             )
     if Function("R_hr")(ell, t, s) not in kernels_on(form.row("h", ell + 1), "g"):
         raise NotApplicable(
-            "in the equation of h the memory of g must have the response R_hr of the layer below as a kernel"
+            "in the equation of h(ell + 1), a memory of g must have the kernel R_hr(ell, t, s), the "
+            "response of the layer below"
         )
     learnt = form.row("xi")
     # The Gaussian source of xi is r0 times a factor. `response` is gamma0 times the Laplace transform of the
@@ -317,8 +318,8 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     share = simplify((source_factor * gamma0) ** 2 * r0.covariance / Function("C_g")(1, t, s))
     if share != 1 / N:
         raise NotApplicable(
-            "gamma0 times the source r0 of the output must have the covariance C_g(1, t, s)/N, as from "
-            f"initial weights at width N; divided by C_g(1, t, s), the covariance is {share}"
+            "gamma0 times the term with the source r0 in the equation of xi must have the covariance C_g(1, "
+            f"t, s)/N, as from initial weights at width N; divided by C_g(1, t, s), the covariance is {share}"
         )
     # The variance is a double integral over earlier times of the drive times the response at both times. The
     # drive is d/dt d/ds of C_g(1, t, s) at order gamma0^2, a sum over modes with the summand `drive_summand`.
@@ -400,7 +401,8 @@ class _Wave:
         function = simplify(at_zero / at_zero.subs(age, 0)).subs(lamda(k), argument / age)
         if function.has(age, lamda(k)):
             raise NotApplicable(
-                f"the summand {at_zero} must be a function of {lamda(k) * age} times a power of k"
+                f"the summand {at_zero}, where {age} is t + s, must be a function of {lamda(k) * age} times "
+                "a power of k"
             )
         front = Power.of(powsimp(powdenest(on_eigenvalues(amplitude), force=True)), k)
         return cls(front.coefficient, -front.power, power_in(amplitude, lamda(k)), simplify(function))
@@ -460,6 +462,6 @@ def _check_pair(
     whole = integral(x * pair(x, 2 * end - x), (x, 0, 2 * end))
     if any(simplify(e.expand()) != 0 for e in (variance - halves, variance + mean - whole)):
         raise NotApplicable(
-            "the correction of order 1/N is not derived: SymPy does not show that the variance and the "
-            "effect of the shifted mean of two modes sum to one convolution over time"
+            "the correction of order 1/N is not derived: SymPy does not show that the variance is one "
+            "convolution over time, and that its sum with the effect of the shifted mean is one too"
         )

@@ -354,8 +354,8 @@ class ExactSteps(Unrolled):
         depth = theory.program.depth
         if not depth.is_Integer:
             raise NotApplicable(
-                f"depth = {depth}: exact steps need a number of layers, or the depth {L} and an order "
-                f"in {eta}"
+                f"depth = {depth}: exact steps need a number of layers, or the depth {L} and order=({eta}, "
+                f"n), where n is the highest power of {eta}"
             )
         return theory.at_depth(int(depth))
 
@@ -371,7 +371,9 @@ class ExactSteps(Unrolled):
         symbol, last = self.order
         if symbol not in symbols:
             names = ", ".join(str(self.roots.get(x, (x,))[0]) for x in symbols)
-            raise NotApplicable(f"order = {self.order}: must be in a symbol of the theory: {names}")
+            raise NotApplicable(
+                f"order = {self.order}: the theory does not contain this symbol; its symbols are {names}"
+            )
         return TruncatedField(field, symbols.index(symbol), last)
 
     def expr(self, x: Any) -> Expr:
@@ -384,8 +386,8 @@ class ExactSteps(Unrolled):
             if x.known < last:
                 raise NotApplicable(
                     f"order = {self.order}: powers of {symbol} above {x.known} are not known, because higher "
-                    "powers were dropped before a division by the symbol; for an order parameter, "
-                    "closed_form gives all powers up to the order"
+                    "powers were dropped before a division by the symbol; for an order parameter, the "
+                    "method closed_form gives all powers up to the order"
                 )
             x = replace(x, value=self.field.cut(x.value, last))
         return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
@@ -674,9 +676,9 @@ class LayerFamilies(ABC):
             return self.check(group)
         if shifts not in ({S.One}, {S.NegativeOne}):
             raise NotApplicable(
-                f"the order parameters {', '.join(name for name, _ in group)} depend on each other, and must "
-                "do so over one layer in one direction only; the distances between their layers are "
-                f"{sorted(shifts, key=str)}"
+                f"the order parameters {', '.join(name for name, _ in group)} depend on each other; at each "
+                "layer they must depend on one neighbouring layer only, always in the same direction; the "
+                f"distances between their layers are {sorted(shifts, key=str)}"
             )
         shift = int(shifts.pop())
         names = {_symbol_of(k, ell + shift): Dummy() for k in group}
@@ -763,7 +765,9 @@ class EveryDepth(ExactSteps, LayerFamilies):
 
     def __init__(self, theory: Theory, order: tuple[Symbol, int]) -> None:
         if order[0] != eta:
-            raise NotApplicable(f"order = {order}: for a symbolic depth the order must be in {eta}")
+            raise NotApplicable(
+                f"order = {order}: for a symbolic depth the first entry must be the symbol {eta}"
+            )
         ExactSteps.__init__(self, theory, order)
         LayerFamilies.__init__(self, theory)
 
@@ -911,7 +915,9 @@ def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> Exac
     such order, and for a power that is not an integer.
     """
     if order is not None and not isinstance(order[1], int | Integer):
-        raise NotApplicable(f"order = {order}: the highest power must be an integer")
+        raise NotApplicable(
+            f"order = {order}: must be a pair of a symbol and its highest power, an integer, such as (eta, 2)"
+        )
     if order is not None and order[0] == eta and theory.program.depth == L:
         return EveryDepth(theory, order)
     return ExactSteps(theory, order)
@@ -1049,8 +1055,8 @@ class FirstStep(ConditionalResult):
         if self.degree != 2:
             raise NotApplicable(
                 "the learning rate above which the first step increases the loss is given only if the ratio "
-                f"of the losses is a polynomial of degree 2 in the rate; its degree is {self.degree}: above "
-                "2 use smallest_rate with numbers for the other symbols"
+                f"of the losses is a polynomial of degree 2 in the rate; its degree is {self.degree}. For a "
+                "degree above 2, use smallest_rate with numbers in place of the other symbols"
             )
         slope, constant = _unchanged_rates(self.growth_factor, eta).all_coeffs()
         return factor(-constant / slope)

@@ -209,8 +209,8 @@ def _rich(theory: Theory) -> _Regime:
     compared = balance.rate.free_symbols - theory.program.depth.free_symbols
     if any(power_in(ratio, x) != 0 for x in compared):
         raise NotApplicable(
-            "the two derivations of the largest rate have different powers: the balance gives "
-            f"{balance.rate}, the end of training {end.rate}"
+            "the two derivations of the largest rate have different powers of a parameter, such as gamma0: "
+            f"the balance of updates gives {balance.rate}, the end of training {end.rate}"
         )
     basis = (
         *balance.conditions(),
@@ -366,7 +366,8 @@ class _Aligned:
         if fixed := [gaussian(m).name for m in program.matrices if gaussian(m).name not in trained]:
             raise NotApplicable(
                 "the largest rate is not derived for programs with untrained random matrices, such as that "
-                f"of samples ({', '.join(fixed)}): in place of samples give the population loss"
+                f"of samples ({', '.join(fixed)}): in place of samples give the population loss, "
+                "data='population'"
             )
         if summed := next((w for w in weights if w.update.over), None):
             indices = ", ".join(str(r.index) for r in summed.update.over)
@@ -435,7 +436,9 @@ class _Aligned:
         factor = simplify(output / size ** (count / 2))
         if factor.has(size):
             raise NotApplicable(
-                f"the output of a balanced network is {output}, which is not a power of the weights"
+                f"the output of a balanced network is {output}, and must be a constant times "
+                f"{size}**({count / 2}), where {size} is the common size of the squared singular values of "
+                "the weights"
             )
         end = _plain(factor ** (-2 / count))
         sharpness = _plain(count / end)
@@ -649,8 +652,9 @@ class _Balance:
         solutions = solve(rows, unknown, dict=True)
         if len(solutions) != 1 or set(solutions[0]) != set(unknown):
             raise NotApplicable(
-                "the largest learning rate is not derived: the powers of gamma0 of the fields have no "
-                "unique solution that is affine in the layer"
+                "the largest learning rate is not derived: the sizes of the fields, as powers of gamma0 and "
+                "the other parameters, do not follow uniquely from their equations; at a symbolic depth "
+                "they must also be affine in the layer"
             )
         self.solved = solutions[0]
         neglected = {x.expr: self.largest(x, e) for e in equations for x in e.terms if x not in self.kept(e)}

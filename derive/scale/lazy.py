@@ -408,8 +408,8 @@ class _Responses:
         trained = {w.name: w for w in theory.program.trained()}
         if any(gaussian(m).name not in trained for m in theory.program.matrices):
             raise NotApplicable(
-                "the lazy kernel is not derived for programs with untrained random matrices, such as that of "
-                "samples: in place of samples give the population loss"
+                "the lazy kernel is not derived for programs with untrained random matrices, such as that "
+                "of samples: in place of samples give the population loss, data='population'"
             )
         readouts = [w for w in trained.values() if isinstance(w, TrainedVector)]
         if len(readouts) != 1 or any(w.update.over for w in trained.values()):
@@ -579,8 +579,8 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
             step = min(step, 2 * abs(falls / bends))  # the minimum of the parabola is at half of this
         else:
             raise NotApplicable(
-                "the edge of the kernel's spectrum is not found: its equation cannot be followed from H(0) "
-                "= 1 to the y where H(y) turns back"
+                f"the edge of the kernel's spectrum is not found: {MOST} steps along the solution of the "
+                "equation of H(y), from H(0) = 1, do not reach the smallest y of this solution"
             )
         return along(h + _crossing(lambda more: slope(h + more, along(h + more, z)) < 0, step, 12), z)
 

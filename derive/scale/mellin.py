@@ -335,7 +335,7 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
         coefficient = front.coefficient * binomial(w, n) * (-less) ** n * 2 ** (w - n)
         terms.append(Power(coefficient * moment(inner[0], y, inner[1], b, weight + n), w - n))
     if any(d.logs for d in inner_sum.terms) or any(p.coefficient.has(zoo, nan, oo, -oo) for p in terms):
-        raise NotApplicable(f"two powers of {x} are equal, where a logarithm occurs, which is not derived")
+        raise NotApplicable(f"two powers of {x} are equal, so that a logarithm occurs, which is not derived")
     error = Max(w - early if less != 0 else -oo, inner_sum.error + weight + 1 + w)
     return Powers(x, tuple(terms), error, And(outer_sum.conditions, inner_sum.conditions))
 
@@ -375,7 +375,7 @@ def full_convolution(
         Power(end, d.power + weight),
     ]
     if any(p.coefficient.has(zoo, nan, oo, -oo) for p in terms):
-        raise NotApplicable(f"two powers of {x} are equal, where a logarithm occurs, which is not derived")
+        raise NotApplicable(f"two powers of {x} are equal, so that a logarithm occurs, which is not derived")
     error = Max(w.power - 1, d.power + weight - 1)
     return total([Powers(x, tuple(terms), error, And(*[expansion.conditions for expansion in sums]))])
 
@@ -403,8 +403,8 @@ def _below_two(less: Any) -> Expr:
     value = exact("less", less)
     if value.is_number and not value < 2:
         raise NotApplicable(
-            f"less = {less}: must be below 2, or the argument 2 x - less tau of W vanishes in the integral "
-            "over tau from 0 to x"
+            f"less = {less}: must be below 2, because otherwise 2 x - less tau is not positive at all tau "
+            "from 0 to x"
         )
     return value
 
@@ -499,16 +499,17 @@ def _part(term: Expr, y: Symbol) -> _Part:
             c, q, p = c * constant**power, slope / constant, -power
         else:
             raise NotApplicable(
-                f"the term {term} must be a constant times {y}^m, {y}^m exp(-q {y}) or {y}^m (1 + q {y})^-p"
+                f"the term {term} must be a constant times {y}^m, {y}^m exp(-q {y}) or {y}^m (1 + q {y})^-p, "
+                "with constants m, q and p"
             )
     if (q != 0 and q.is_positive is not True) and not q.is_negative:
         raise NotApplicable(
-            f"the symbols do not determine whether the term {term} decays with {y}: declare positive ones, "
-            "as in Symbol('q', positive=True)"
+            f"it is not known whether the term {term} decays with {y}: give real numbers, or positive "
+            "symbols, as Symbol('q', positive=True)"
         )
     if q.is_negative or (p is not None and not isinstance(c, Expr)):
         raise NotApplicable(
-            f"the term {term} grows exponentially with {y} or diverges at a positive {y}, so that its sum "
+            f"the term {term} grows exponentially with {y} or is singular at a positive {y}, so that its sum "
             "over modes has no expansion in powers"
         )
     return _Part(c, m, q, p)

@@ -120,7 +120,7 @@ def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
     kind = task_of(source)
     if source == meet:
         raise NotApplicable(
-            f"source = {source}: two powers in {where} are equal, where a logarithm occurs, which is not "
+            f"source = {source}: two powers in {where} are equal, so that a logarithm occurs, which is not "
             "derived"
         )
     if kind and task not in (None, kind):

@@ -226,7 +226,10 @@ def _require_scaling(theory: Fluctuations) -> None:
         ]
         scaled = e.xreplace({eta: eta / gamma0, **{a: a / gamma0 for a in responses}})
         if scaled.has(gamma0):
-            raise NotApplicable(f"gamma0 must enter the term {e} by the learning rate and by responses alone")
+            raise NotApplicable(
+                f"with the learning rate and each response in units of 1/gamma0, the term {e} must not "
+                "contain gamma0"
+            )
     for q in theory.parameters:
         unit = q.unit * (gamma0 if q.kind in ("response", "mean") else 1)
         if unit.expand().has(gamma0):
@@ -418,7 +421,8 @@ class DrivenSteps:
         field_count = sum(str(a.func) in self.fields for a in atoms)
         if weight.has(AppliedUndef) or field_count > 1 or len(atoms) - field_count > 1:
             raise NotApplicable(
-                f"the term {e} must contain at most one field and one order parameter, as in a linear network"
+                f"the term {e} must be a number or power of eta times at most one field and at most one "
+                "order parameter, as in a linear network"
             )
         return self._polynomial(weight), atoms
 

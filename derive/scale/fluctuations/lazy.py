@@ -290,5 +290,5 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
             "and without sums, as for the square loss of one output"
         )
     if len([a for a in rhs.atoms(AppliedUndef) if a.func == output.func]) > 2:
-        raise NotApplicable(f"the error {rhs} must contain outputs at the same time and at time 0 alone")
+        raise NotApplicable(f"the error {rhs} must contain no outputs except {output} and {first}")
     return now, start

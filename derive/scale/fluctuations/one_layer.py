@@ -492,9 +492,10 @@ class OneLayerFlow(ConditionalResult):
         (c, d), (k, m) = self.modes.output, self.modes.kernel
         if cancel(k * d + m * c) != 0:
             raise NotApplicable(
-                "the final tangent kernel has a closed form only if it is proportional to the output with "
-                f"one sign changed, {c * A - d * B}; with the mean squares A_0 and B_0 of the two components "
-                f"of the weights the output is {c * A + d * B}, and the kernel {k * A + m * B}"
+                "the tangent kernel at the end of training has a closed form only if the kernel is "
+                f"proportional to {c * A - d * B}, which is the output with one sign changed; with the mean "
+                f"squares A_0 and B_0 of the two components of the weights the output is {c * A + d * B}, "
+                f"and the kernel {k * A + m * B}"
             )
         (end,) = solve(self.modes.of_error(now, c * A + d * B), now)
         return sqrt(factor((k / c) ** 2 * end**2 + 4 * k * m * A * B))
@@ -713,5 +714,7 @@ def one_layer_flow(program: Program) -> OneLayerFlow:
     """
     modes = one_sample(wishart_recursion(program))
     if modes.recursion.discrete:
-        raise NotApplicable("the closed form is that of a flow; for a rule in steps use wishart_recursion")
+        raise NotApplicable(
+            "the closed form is that of a flow: give rule='flow'; for a rule in steps use wishart_recursion"
+        )
     return OneLayerFlow(modes)

@@ -164,7 +164,8 @@ def width_validity(program: Program) -> WidthValidity:
     growth = limit(ratio / t**2, t, oo)
     if growth.has(oo) or growth == 0:
         raise NotApplicable(
-            f"the ratio {ratio} of successive orders does not grow with the square of the time"
+            f"the ratio {ratio} of the orders 1/N**2 and 1/N of the loss does not grow in proportion to the "
+            "square of the time t"
         )
     start = lazy.initial.subs(t, 0)
     return WidthValidity(lazy, ratio, factor(growth * t**2), factor(start**2 * V_f / y**2))

@@ -151,7 +151,7 @@ def _integrand(e: Expr) -> Expr:
 
 
 def test_two_sources_need_decay_or_noise() -> None:
-    with pytest.raises(NotApplicable, match="neither decay nor diffuse"):
+    with pytest.raises(NotApplicable, match="neither weight decay nor noise"):
         two_sources(mean_field(mlp(2, phi, "flow")))
 
 

@@ -103,12 +103,12 @@ def test_what_is_drawn_at_the_start() -> None:
     ("program", "reason"),
     [
         (partial(mlp, 2, "tanh"), "Phi"),
-        (partial(mlp, L), "changes in time: its covariance"),
-        (partial(mlp, 1, "tanh", temperature=Rational(1, 2)), "changes in time: its covariance"),
+        (partial(mlp, L), "times its value at time 0"),
+        (partial(mlp, 1, "tanh", temperature=Rational(1, 2)), "times its value at time 0"),
         (partial(mlp, 1, "tanh", "multistep"), "w\\(t, s\\)"),
-        (partial(recurrent, 2), "changes in time: its covariance"),
-        (partial(isotropic, 1), "changes in time: its covariance"),
-        (partial(perceptron), "changes in time: its covariance"),
+        (partial(recurrent, 2), "times its value at time 0"),
+        (partial(isotropic, 1), "times its value at time 0"),
+        (partial(perceptron), "times its value at time 0"),
     ],
 )
 def test_memory_is_named(program: Callable[[], Program], reason: str) -> None:
@@ -123,5 +123,5 @@ def test_responses_are_named() -> None:
     changed: Any = theory.__class__(
         theory.program, first, theory.equations, theory.order_parameters, theory.scalars
     )
-    with pytest.raises(NotApplicable, match=r"A\(1, mu, alpha, t, s\), which couples the present"):
+    with pytest.raises(NotApplicable, match=r"A\(1, mu, alpha, t, s\), a function of the present"):
         markov(changed)

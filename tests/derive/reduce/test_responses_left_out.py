@@ -35,7 +35,7 @@ def kernel_change(theory: Theory, depth: int, strength: float) -> float:
 def test_nothing_is_left_out_where_no_response_reaches_the_present() -> None:
     theory = mean_field(mlp(2))
     assert without_equal_times(theory).equations == theory.equations
-    with pytest.raises(NotApplicable, match="derive the theory in discrete steps"):
+    with pytest.raises(NotApplicable, match="use a training rule in steps"):
         without_equal_times(mean_field(mlp(2, "erf", rule="flow")))
 
 

@@ -161,7 +161,7 @@ def test_weights_with_rules_of_their_own_have_no_single_memory() -> None:
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        (lambda f, b: f + b, r"has the offset b\(mu\): subtract it from the target"),
+        (lambda f, b: f + b, r"has the offset b\(mu\): leave the offset out of the output"),
         (lambda f, b: tanh(f), "linear in averages"),
     ],
     ids=["offset", "function"],

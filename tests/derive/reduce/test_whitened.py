@@ -158,7 +158,7 @@ def test_time_as_a_logarithm(w):
 
 
 def test_what_leaves_the_targets_is_refused():
-    with pytest.raises(NotApplicable, match="moves in a direction orthogonal to the targets"):
+    with pytest.raises(NotApplicable, match="for samples orthogonal to the targets"):
         whitened(two_layer(mean_field(mlp(1, bias=True, rule="flow"))))
     with pytest.raises(NotApplicable, match="sample_weights"):
         whitened(two_layer(mean_field(mlp(1, rule="flow", sample_weights=True))))

@@ -66,7 +66,7 @@ def test_unstable_scalings_are_refused():
         sizes(steps(2), STEADY)
     with pytest.raises(NotApplicable, match="drives itself"):
         sizes(steps(0), Domain((form_of(0 * alpha)[0],) * 2))
-    with pytest.raises(NotApplicable, match=r"need the times 0 \.\. 2"):
+    with pytest.raises(NotApplicable, match="need the times 0, 1 and 2"):
         at_all_steps(steps(1), STABLE)
 
 
@@ -99,5 +99,5 @@ def test_flows_have_no_first_step():
 def test_closed_forms_need_one_leading_power():
     first = depth().first_step
     assert first.large(first.output).has(L)
-    with pytest.raises(NotApplicable, match="leading power"):
+    with pytest.raises(NotApplicable, match="must be a power of L"):
         first.large(L**alpha + cos(alpha))

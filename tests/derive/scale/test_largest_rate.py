@@ -119,7 +119,7 @@ def test_a_theory_whose_weights_learn_more_slowly_is_told_apart() -> None:
     ]
     with pytest.raises(NotApplicable):
         largest_rate(replace(theory(), equations=tuple(wrong)))
-    with pytest.raises(NotApplicable, match="the balance gives"):
+    with pytest.raises(NotApplicable, match="the balance of updates gives"):
         largest_rate(replace(theory("ntk"), program=program()))
 
 

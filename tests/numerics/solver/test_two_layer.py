@@ -281,7 +281,7 @@ def test_predictions() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(NotApplicable, match="changes in time"):
+    with pytest.raises(NotApplicable, match="times its value at time 0"):
         solve_two_layer(mean_field(mlp(2, "tanh")).at_depth(2), steps=2, values=VALUES, data=DATA)
     with pytest.raises(ValueError, match="a theory in discrete time needs steps"):
         solve_two_layer(mean_field(mlp(1, "tanh")), times=[0.0, 1.0], values=VALUES, data=DATA)
