@@ -232,8 +232,8 @@ class _Rate:
         product_alone = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
         if any(v.uses(product_alone) for v in map(parameter, self.program.vectors)):
             raise NotApplicable(
-                f"the rate is not derived: the definition of {d.lhs} adds a vector of weights to the product "
-                f"with {w.name}"
+                f"the rate is not derived: the definition of {d.lhs} adds a vector of weights, such as a "
+                f"bias, to the product with {w.name}"
             )
         curvature = S.Zero
         # The slopes are those of backward fields as functions of forward fields. In a linear network they are

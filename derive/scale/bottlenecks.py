@@ -208,8 +208,9 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
     weight = simplify(weight_in_loss(finite) * loss_per_noise / rate)
     if weight.has(k, t):
         raise NotApplicable(
-            "the loss that noise adds to a mode, divided by the variance and by the decay rate of this "
-            f"noise, must not depend on the mode k or the time t; the quotient is {weight}"
+            "the loss that noise of phi, the learnt part of a mode, adds, divided by the variance of this "
+            "noise, by its decay rate and by the kernel C_g(1, t, t), must not depend on the mode k or the "
+            f"time t; the quotient is {weight}"
         )
     variance, label = _batch_variance(linear_form(batches), batches)
     return Resources(

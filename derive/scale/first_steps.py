@@ -1100,7 +1100,10 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     theory = theory_of(theory, "first_step")
     require_linear_rules(theory.program, "the first step in closed form")
     if name not in {q.name for q in theory.correlations()}:
-        raise NotApplicable(f"name = {name!r}: the theory has no correlation function of this name")
+        raise NotApplicable(
+            f"name = {name!r}: the theory has no correlation function of this name; it has "
+            f"{', '.join(q.name for q in theory.correlations()) or 'none'}"
+        )
     if theory.program.depth.is_Integer:
         exact, head = exact_steps(theory), _of_one_output(theory, name)
         before, after = (exact.expr(exact.value(head.func(Integer(k), Integer(k)))) for k in (0, 1))

@@ -379,8 +379,8 @@ class _Aligned:
         if len(self.readouts) != 1:
             names = ", ".join(w.name for w in self.readouts) or "none"
             raise NotApplicable(
-                "the largest rate is derived from weights of rank one, which needs one trained vector, the "
-                f"readout, and the program has {names}"
+                "the largest rate is derived from weights of rank one, which needs exactly one trained "
+                f"vector, the readout; the trained vectors of the program are {names}"
             )
         self.known = {self.amplitude(d.lhs): self.number(d.rhs) for d in program.definitions}
         self.basis = [

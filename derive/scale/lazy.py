@@ -798,7 +798,10 @@ class LazySteps(ConditionalResult):
         digits = require_integer("digits", digits, 1)
         count = len(self.moments) // 2 if nodes is None else require_integer("nodes", nodes, 1)
         if any(not x.is_number for x in self.moments):
-            raise NotApplicable("the moments of the kernel contain symbols: give numbers for all symbols")
+            raise NotApplicable(
+                "the moments of the kernel contain symbols: give numbers for all symbols, such as widths in "
+                "isotropic(widths=4), or replace the symbols in moments"
+            )
         if not 1 <= count <= len(self.moments) // 2:
             raise NotApplicable(
                 f"a spectrum of {max(count, 1)} nodes needs {2 * max(count, 1)} moments, and "

@@ -421,8 +421,8 @@ class DrivenSteps:
         field_count = sum(str(a.func) in self.fields for a in atoms)
         if weight.has(AppliedUndef) or field_count > 1 or len(atoms) - field_count > 1:
             raise NotApplicable(
-                f"the term {e} must be a number or power of eta times at most one field and at most one "
-                "order parameter, as in a linear network"
+                f"the term {e} must be a polynomial in eta times at most one field and at most one order "
+                "parameter, as in a linear network"
             )
         return self._polynomial(weight), atoms
 

@@ -491,8 +491,8 @@ class _LayerSweep:
         layer = self.layer(atom)
         if layer is None:
             raise NotApplicable(
-                f"the order parameter {atom} belongs to no single layer, so that it is not derived as a "
-                "function of the layer: give a number of layers"
+                f"the order parameter {atom} does not belong to a single layer, so that it is not derived as "
+                "a function of the layer: give a number of layers"
             )
         step, factor_ = self.growth(atom)
         end = S.One if step == -1 else self.depth
