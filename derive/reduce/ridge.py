@@ -418,8 +418,8 @@ def _ratio_at_rest(program: Program) -> Expr:
         )
     if len(held) != 1:
         raise NotApplicable(
-            "ridge regression needs the same ratio of weight to update, when training has come to rest, for "
-            f"all weights; the ratios are {', '.join(sorted(map(str, held)))}: use one rule for all weights"
+            "ridge regression needs weights that have the same ratio of weight to update when training has "
+            f"come to rest; the ratios are {', '.join(sorted(map(str, held)))}: use one rule for all weights"
         )
     return held.pop()
 

@@ -314,8 +314,8 @@ def _edge(steps: Theory) -> Expr:
     edges = [x for x in solve(simplify(growth) - 1, K) if x != 0]
     if len(edges) != 1:
         raise NotApplicable(
-            "steps of this training rule have no single largest kernel at which the first mode is stable "
-            f"(found: {edges or 'none'}); a plain rule, such as gradient descent, has one"
+            "the training rule has no single largest kernel at which the first mode is stable (found: "
+            f"{edges or 'none'}); gradient descent in steps has one"
         )
     return edges[0]
 

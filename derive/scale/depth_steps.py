@@ -646,7 +646,7 @@ def _require(sizes_: Sizes, name: str, like: ExponentMaximum) -> None:
     if not all(any(STABLE.below(p, r) for r in like) for p in sizes_.exponents[name]):
         raise NotApplicable(
             f"{name}, a change up to the second step, grows with a larger power of the depth L than the "
-            f"stream changes in the first step: {name} grows as L**({sizes_.exponent(name)})"
+            f"change of the stream in the first step: {name} grows as L**({sizes_.exponent(name)})"
         )
 
 

@@ -652,9 +652,9 @@ class _Balance:
         solutions = solve(rows, unknown, dict=True)
         if len(solutions) != 1 or set(solutions[0]) != set(unknown):
             raise NotApplicable(
-                "the largest learning rate is not derived: the sizes of the fields, as powers of gamma0 and "
-                "the other parameters, do not follow uniquely from their equations; at a symbolic depth "
-                "they must also be affine in the layer"
+                "the largest learning rate is not derived: the equations of the fields do not determine the "
+                "powers of gamma0 and the other parameters in the sizes of the fields uniquely; at a "
+                "symbolic depth these powers must be affine in the layer"
             )
         self.solved = solutions[0]
         neglected = {x.expr: self.largest(x, e) for e in equations for x in e.terms if x not in self.kept(e)}

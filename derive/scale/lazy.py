@@ -579,8 +579,8 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
             step = min(step, 2 * abs(falls / bends))  # the minimum of the parabola is at half of this
         else:
             raise NotApplicable(
-                f"the edge of the kernel's spectrum is not found: {MOST} steps along the solution of the "
-                "equation of H(y), from H(0) = 1, do not reach the smallest y of this solution"
+                "the edge of the kernel's spectrum is not found: the numerical solution of the equation of "
+                f"H(y), from H(0) = 1 on, does not reach its smallest y in {MOST} steps"
             )
         return along(h + _crossing(lambda more: slope(h + more, along(h + more, z)) < 0, step, 12), z)
 
@@ -799,8 +799,8 @@ class LazySteps(ConditionalResult):
         count = len(self.moments) // 2 if nodes is None else require_integer("nodes", nodes, 1)
         if any(not x.is_number for x in self.moments):
             raise NotApplicable(
-                "the moments of the kernel contain symbols: give numbers for all symbols, such as widths in "
-                "isotropic(widths=4), or replace the symbols in moments"
+                "the moments of the kernel contain symbols: give numbers for all symbols, such as widths=4 "
+                "in isotropic, or replace the symbols in the field moments"
             )
         if not 1 <= count <= len(self.moments) // 2:
             raise NotApplicable(

@@ -505,7 +505,7 @@ def _part(term: Expr, y: Symbol) -> _Part:
     if (q != 0 and q.is_positive is not True) and not q.is_negative:
         raise NotApplicable(
             f"it is not known whether the term {term} decays with {y}: give real numbers, or positive "
-            "symbols, as Symbol('q', positive=True)"
+            "symbols such as Symbol('q', positive=True)"
         )
     if q.is_negative or (p is not None and not isinstance(c, Expr)):
         raise NotApplicable(

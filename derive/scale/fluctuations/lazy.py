@@ -290,5 +290,5 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
             "and without sums, as for the square loss of one output"
         )
     if len([a for a in rhs.atoms(AppliedUndef) if a.func == output.func]) > 2:
-        raise NotApplicable(f"the error {rhs} must contain no outputs except {output} and {first}")
+        raise NotApplicable(f"the error {rhs} must not contain outputs other than {output} and {first}")
     return now, start
