@@ -80,7 +80,10 @@ class AscentCoefficients:
         """
         pair = (min(m, n), max(m, n))
         if pair not in self.covariances:
-            raise KeyError(f"no covariance of c_{m} and c_{n}; there are those of {[*self.covariances]}")
+            raise KeyError(
+                f"there is no covariance of c_{m} and c_{n}; the pairs (m, n) with a covariance are "
+                f"{[*self.covariances]}"
+            )
         return self.covariances[pair]
 
 
