@@ -124,7 +124,7 @@ class Device:
             return lambdify(slots, _plain(e), "torch", cse=True)
         except NotImplementedError as reason:
             raise Unserved(
-                f"PyTorch does not have a function in {e}: {reason}; solver.device = 'cpu' would do"
+                f"PyTorch does not have a function in {e}: {reason}; use solver.device = 'cpu'"
             ) from None
 
 

@@ -142,8 +142,8 @@ def require_finite(numbers: Mapping[str, object]) -> None:
             entries = list(value) if isinstance(value, list | tuple) else [value]
         if not all(math.isfinite(entry) for entry in entries if isinstance(entry, float)):
             raise Diverged(
-                f"{name} is not finite, because numbers in its computation overflow; given numbers nearer to "
-                "one would do"
+                f"{name} is not finite, because numbers in its computation overflow; use given numbers that "
+                "are nearer to one"
             )
 
 

@@ -300,7 +300,9 @@ class Recursion(Generic[AlgebraElement]):
 
     def __init__(self, closure: LinearClosure, algebra: Algebra[AlgebraElement], depth: Any) -> None:
         if closure.layers is None:
-            raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
+            raise NotApplicable(
+                "the expansion needs a family of layers: derive the theory with a symbol as depth"
+            )
         self.closure, self.algebra, self.depth = closure, algebra, depth
         self.laws = {str(e.lhs.args[0]): e for e in (*closure.covariances, *closure.responses)}
         self.kernels = {k.name: k for k in closure.kernels if k.operator.has(ell)}

@@ -287,8 +287,8 @@ def wide(theory: Theory) -> Theory:
     for x, meaning in _SYMBOLS.items():
         if x in theory.symbols.values():
             raise NotApplicable(
-                f"the theory has the symbol {x}, which is {meaning} in laws of modes: rename the symbol of "
-                "the theory"
+                f"the theory has the symbol {x}, which is {meaning} in laws of modes: use another symbol in "
+                "the program of the theory"
             )
     if theory.program.depth != L:
         raise NotApplicable(
@@ -456,8 +456,8 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
     rule = samples.program.rule
     if rule.discrete or rule.memory(t, s)[1] != 1:
         raise NotApplicable(
-            "order gamma0^2 of the modes needs the theory of fixed samples in gradient flow with the rate 1, "
-            "without weight decay, and with the summed loss (loss='sum')"
+            "the expansion of the loss to order gamma0^2 needs the theory of fixed samples in gradient flow "
+            "with the rate 1, without weight decay, and with the summed loss (loss='sum')"
         )
     return expand_linear(samples, 2).in_time([x / K for x in targets], [*targets.values()])
 
@@ -555,8 +555,8 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     F = expand((driving / rate_ ** max(n)).subs(rate_, u / tau))
     if len(n) != 1 or F.has(tau):
         raise NotApplicable(
-            f"{driving}, the source of the second-order change of a mode, is not a power of {rate_} times a "
-            f"function of {rate_}*tau"
+            f"{driving}, the source of the change of a mode at order gamma0^2, is not a power of {rate_} "
+            f"times a function of {rate_}*tau"
         )
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)

@@ -94,11 +94,11 @@ class BranchPowers(ConditionalResult):
         """
         number = exact("alpha", value)
         if not (number.is_number and number.is_finite and number.is_real):
-            raise NotApplicable(f"alpha = {value}: must be a number of at least 1/2, such as 1/2 or 1")
+            raise NotApplicable(f"alpha = {value}: must be a finite number, at least 1/2, such as 1/2 or 1")
         if number < S.Half:
             raise NotApplicable(
-                f"alpha = {value}: must be at least 1/2, because for smaller alpha the stream grows with the "
-                "depth"
+                f"alpha = {value}: must be at least 1/2, because for smaller alpha the fields of the "
+                "residual stream grow with the depth"
             )
         values = {alpha: number}
         powers: dict[str, Any] = {

@@ -295,8 +295,8 @@ def optimizer_powers(
     if linear:
         raise NotApplicable(
             f"the training rule of {linear[0]} must be entrywise: write gradient descent as Entrywise(rate, "
-            "A); for a rule that acts on singular values, give an entrywise rule and the names of the "
-            "matrices as spectral"
+            "A), where A is the symbol of the gradient; for a rule that acts on singular values, give its "
+            "matrices an entrywise rule, and their names in the argument spectral"
         )
     constraints, names = width_constraints(program, spectral), unknowns(program)
     conditions = [x.power for r in (FIELDS, OUTPUTS, *ENTRYWISE) for x in constraints.of(r)]
@@ -348,8 +348,8 @@ def _row(
     rate, decay_power = power("c"), power("s")
     if rate is None:
         raise NotApplicable(
-            "the conditions on sizes of fields and updates do not determine the power of N of the learning "
-            f"rate of {name}"
+            "the conditions on sizes of fields and updates do not determine the power of the width N in the "
+            f"learning rate of {name}"
         )
     size = sizes[name].xreplace({scale: multiplier}).expand()
     decay = None if decay_power is None else (decay_power - rate).expand()
@@ -396,7 +396,10 @@ def _powers_by_kind(scales: Mapping[str, Any], needed: Collection[str]) -> dict[
             f"scales: {unknown[0]!r} is not a kind of weight: must be one of {', '.join(KINDS)}"
         )
     if missing := [x for x in KINDS if x in needed and x not in scales]:
-        raise NotApplicable(f"scales: {', '.join(missing)} missing; give the power a of the multiplier N^-a")
+        raise NotApplicable(
+            f"scales: {', '.join(missing)} missing: give for each of these kinds the power a of the "
+            "multiplier N^-a of its weights"
+        )
     return {kind: exact(kind, scales[kind]) for kind in scales}
 
 
@@ -496,7 +499,9 @@ def scaling_faults(
     """
     if unknown := [x for x in changes if x not in CHANGES]:
         accepted = ", ".join(map(repr, CHANGES))
-        raise ValueError(f"changes: {unknown[0]!r} is not a wrong scaling: must be one of {accepted}")
+        raise ValueError(
+            f"changes: {unknown[0]!r} is not the name of a wrong scaling: must be one of {accepted}"
+        )
     right = found.exponents(scales)
     before = _FirstChanges(found, right)
     result = []

@@ -418,7 +418,8 @@ def powers(number: Expr) -> tuple[Expr, ...]:
     base_powers = (S.One,) if base == N else powers(base) if exponent != 1 and exponent.is_number else ()
     if len(base_powers) != 1:
         raise NotApplicable(
-            f"the factor {number} is not counted: the width N may occur in it as a power only"
+            f"the factor {number} is not counted: powers of the width N may be multiplied and added, but not "
+            "stand in other functions or in a power of a sum"
         )
     return ((base_powers[0] * exponent).expand(),)
 
@@ -797,7 +798,7 @@ class Counting:
         if isinstance(w.rule, Entrywise):
             return tuple(EntrySize(x) for x in powers(w.rule.rate.subs(env)))
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
-            raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
+            raise NotApplicable(f"{w.name} is trained with noise, whose power of the width N is not counted")
         if w.rule not in self.rates:
             _, weight = w.rule.memory(t, s)
             self.rates[w.rule] = tuple(EntrySize(x) for x in powers(sympify(weight)))
@@ -847,8 +848,8 @@ def one_power(number: Expr) -> Expr:
     exponents = powers(number)
     if len(exponents) != 1:
         raise NotApplicable(
-            f"the factor {number} is not counted: it must be a single power of the width N, not a sum of "
-            "powers"
+            f"the factor {number} is not counted: it must be proportional to a single power of the width N, "
+            "and not be a sum of several"
         )
     return exponents[0]
 
@@ -895,7 +896,10 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
     size = base if first else top(p for parts in arguments for p in parts)
     grows = size is not None and size.is_positive
     if grows and shape.degree is None:
-        raise Grows(f"{shape.name} of a field that grows as N^({size}) is not a power of N")
+        raise Grows(
+            f"{shape.name} is not known to be a homogeneous function, so that the power of the width N of "
+            f"its value is not known for a field that grows as N^({size})"
+        )
     result = [_signature(shape, start, 0).at(_size_of(shape, base))]
     changes = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
     # The change of a field that grows with N may exceed its initial value. Unless updates are infinitesimal

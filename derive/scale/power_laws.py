@@ -193,10 +193,10 @@ class FixedData(ConditionalResult):
         gain_sum, freedom_sum = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
         if simplify(gain_sum.power - freedom_sum.power) != 0:
             raise NotApplicable(
-                "the factor 1/(1 - gain) of the loss is not constant at late times: as the cut-off of the "
-                "spectrum decreases, the sum of the gain over modes grows with the power "
-                f"{gain_sum.power} of 1/cut-off, and the effective number of learnt modes with the power "
-                f"{freedom_sum.power}"
+                "the factor 1/(1 - gain) of the loss is not constant at late times, because two sums over "
+                "modes grow with different powers of 1/cut-off, where the cut-off is that of the spectrum: "
+                f"the sum of the gain with the power {gain_sum.power}, and the effective number of learnt "
+                f"modes with the power {freedom_sum.power}"
             )
         return factor(1 / (1 - simplify(gammasimp(gain_sum.coefficient / freedom_sum.coefficient))))
 
@@ -305,9 +305,13 @@ def fixed_data(theory: Theory) -> FixedData:
     [-a*beta, -2*a] -2 + 1/a 1/a
     """
     if theory.program.rule.discrete:
-        raise NotApplicable("the law of fixed samples is that of a flow; derive the theory with rule='flow'")
+        raise NotApplicable(
+            "the law of fixed samples is derived for training by a flow: derive the theory with rule='flow'"
+        )
     if all(e.name != "Delta" for e in theory.equations):
-        raise NotApplicable("the law of fixed samples needs samples; derive it with data='full-batch'")
+        raise NotApplicable(
+            "the law of fixed samples needs samples: derive the theory with data='full-batch'"
+        )
     theory = wide(theory)
     _, kernel = kernel_of_modes(theory)
     R, sample_response, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")
@@ -343,8 +347,9 @@ def fixed_data(theory: Theory) -> FixedData:
     result = FixedData(theory, kernel, balance, freedom, signal, gain, label)
     if any(e.has(t, s, z, z_, R) for e in (freedom, signal, gain, label)):
         raise NotApplicable(
-            "the kernels must depend on differences of times, and their Laplace transforms on the cut-offs "
-            f"alone; a time, a rate or R_Delta remains in {result}"
+            "the kernels must depend on differences of times, and their Laplace transforms must depend on "
+            "the rates z and z' of two times only by the cut-offs of the sums over modes; a time, a rate or "
+            f"R_Delta, the response of the errors, remains in {result}"
         )
     return result
 
@@ -574,8 +579,8 @@ def batch_law(
     except NotApplicable:
         where = tails.turns(beta).expand().subs(values)
         raise NotApplicable(
-            f"source = {values[beta]}: must be known to be below or above {where}, where two powers of t "
-            "are equal"
+            f"source = {values[beta]}: must differ from {where}, where two powers of t are equal, and it "
+            "must be known which of the two is larger"
         ) from None
     names = {x: e.subs(values) for x, e in ((q, noise.amplification), (A, noise.learnt))}
     sums = {x: e for x, e in names.items() if x == q or leading.coefficient.has(x)}
@@ -588,8 +593,9 @@ def batch_law(
     numbers_known = {x: e.evalf(DIGITS) for x, e in sums.items() if not e.free_symbols - {k}}
     if q in numbers_known and not numbers_known[q] < 1:
         raise ValueError(
-            f"learning_rate = {learning_rate}: the loss diverges, as q = {numbers_known[q].n(6)} is not "
-            "below 1; q is the sum of all later losses that a unit of loss causes"
+            f"learning_rate = {learning_rate}: the loss diverges, because q = {numbers_known[q].n(6)} is not "
+            "below 1; q is the increase of the loss, summed over all later steps, that a loss of one causes "
+            "by the noise of batches"
         )
     texts = {
         x: _sum_text(e) if x not in numbers_known else f"{float(numbers_known[x]):.10g}"
@@ -705,8 +711,8 @@ def data_law(
     source_value, turn = values[beta], data.floor.turns(beta)
     if source_value == turn:
         raise NotApplicable(
-            f"source = {source_value}: two powers of P are equal, where a logarithm occurs, which is not "
-            "derived; a smaller or larger source would do"
+            f"source = {source_value}: two powers of the number P of samples are equal at this source, so "
+            "that a logarithm occurs, which is not derived: use a smaller or larger source"
         )
     if source_value.is_number:
         if steep is not None and steep != bool(source_value > turn):

@@ -150,8 +150,8 @@ class RandomFeatures(ConditionalResult):
         """
         if size != P:
             raise ValueError(
-                f"size = {size}: must be {P}; without a finite number of samples, label "
-                "noise adds nothing to the loss"
+                f"size = {size}: must be {P}, the number of samples; without a finite number of samples, "
+                "label noise adds nothing to the loss"
             )
         (term,) = self._in_size(_noisy(self.alone(size)), size).terms
         return term
@@ -242,8 +242,8 @@ class RandomFeatures(ConditionalResult):
             target_sums, mode_sums = symbols & self._of_target, symbols - self._of_target
             if len(target_sums) > 1 or len(mode_sums) != 1:
                 raise NotApplicable(
-                    f"the term {part} of order 1/{size} must be a sum over modes, or its product with a sum "
-                    "of the target"
+                    f"the term {part} of order 1/{size} must contain one sum over modes without the target, "
+                    "and at most one sum with the target"
                 )
             value = S.One
             for x in target_sums:
@@ -370,8 +370,8 @@ def _largest(expansion: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
     largest = [p for p in terms if p.power == slowest]
     if len(largest) > 1 or largest[0].coefficient.has(zoo, nan):
         raise NotApplicable(
-            f"source = {values[beta]}: two powers of {expansion.variable} are equal, where a logarithm "
-            "occurs, which is not derived"
+            f"source = {values[beta]}: two powers of {expansion.variable} are equal at this source, so that "
+            "a logarithm occurs, which is not derived"
         )
     return tuple(largest)
 
@@ -559,5 +559,7 @@ def _pole(total: Expr) -> Expr:
     """
     coefficients = Poly(fraction(together(_body(total)))[1], _mode).all_coeffs()
     if len(coefficients) != 2:
-        raise NotApplicable(f"the summand of {total} must have exactly one pole in the eigenvalue")
+        raise NotApplicable(
+            f"the summand of {total}, as a function of the eigenvalue, must have one simple pole and no other"
+        )
     return coefficients[1] / coefficients[0]

@@ -177,7 +177,8 @@ class RankOne(ConditionalResult):
         kernel = Power.of(self.kernel.rhs.subs(sigma(t), singular_value), singular_value)
         if kernel.coefficient != 1:
             raise NotApplicable(
-                f"the kernel {self.kernel.rhs} is not a power of the singular value with the coefficient one"
+                f"the kernel {self.kernel.rhs} must be a power of sigma, the singular value of the weights, "
+                "with the coefficient one"
             )
         return size ** (2 / kernel.power)
 
@@ -202,8 +203,9 @@ class RankOne(ConditionalResult):
         residual = solution.diff(X) - source.subs(Y, X) + rate * solution
         if rate.has(learnt, size) or simplify(residual.expand().doit(integrals=False)) != 0:
             raise NotApplicable(
-                "the equation of a mode must be linear in its learnt part phi, with a factor of phi that "
-                f"does not depend on c_g(1); its right side is {speed}"
+                "the equation of d phi/dX, where phi is the learnt part of a mode and X the integral of the "
+                "kernel over time, must be linear in phi, with a factor of phi that does not depend on the "
+                f"size c of the gradient in the first layer; its right side is {speed}"
             )
         return solution
 
@@ -286,8 +288,8 @@ def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, 
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
         raise NotApplicable(
-            f"the equation of {name} must contain exactly one sum over the past, without a further index "
-            f"that is summed; it contains {[x.expr for x in terms]}"
+            f"the equation of {name} must contain exactly one memory term, which must not be summed over a "
+            f"further index; its memory terms are {[x.expr for x in terms]}"
         )
     return with_rank_one(terms[0].coefficient * terms[0].kernel), with_rank_one(terms[0].field)
 
@@ -331,8 +333,8 @@ class _RankOne:
         integrand = kernel * field / factor
         if integrand.has(t):
             raise NotApplicable(
-                f"the memory term {kernel * field} of {name} is not {factor} times a function of s: the "
-                "rank-one ansatz does not apply"
+                f"the memory term {kernel * field} of {name} is not {factor} times a function of the earlier "
+                "time s, so that the rank-one ansatz does not apply"
             )
         return integrand
 
@@ -345,8 +347,8 @@ class _RankOne:
         downward = self.memory("g", ell, c_g(ell + 1, t))
         if upward != downward:
             raise NotApplicable(
-                f"the rank-one ansatz does not apply: a weight matrix grows by {upward} in the equation of "
-                f"h and by {downward} in that of g"
+                "the rank-one ansatz does not apply: the rate at which a weight matrix grows is "
+                f"{upward} in the equation of h and {downward} in the equation of g"
             )
         top = self.memory("g", L, S.One)
         phi_rate, learnt = self.modes()
@@ -412,8 +414,8 @@ class _RankOne:
         front = product_ / self.memory("xi", None, c_g(1, t))
         if front.has(s):
             raise NotApplicable(
-                "the memory of the first layer must be proportional to the learnt part of a mode; their "
-                f"ratio {front} depends on the time s"
+                "the integrands of the memory of the first layer and of the learnt part of a mode must have "
+                f"a ratio that does not depend on the earlier time s; the ratio is {front}"
             )
         front = front.xreplace({self.h0.lhs: self.h0.rhs})
         return gamma0 * Sum(front / gamma0 * phi(self.index, t), self.limits)
@@ -441,9 +443,9 @@ class _RankOne:
         )
         if any(simplify(x) != 0 for x in ends):
             raise NotApplicable(
-                "the squared singular values of the matrices must grow at the rate 2 gamma0 c_h c_g, as in "
-                "gradient flow with the rate 1 on the population loss; the differences from this rate are "
-                f"{ends}"
+                "the squared singular values of the matrices must grow at the rate 2 gamma0 c_h c_g, where "
+                "c_h and c_g are the sizes of fields and gradients, as in gradient flow with the rate 1 on "
+                f"the population loss; the differences from this rate are {ends}"
             )
         squares = {
             L: sigma(L, t) ** 2,
@@ -1199,8 +1201,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     """
     if law.growth == 0:
         raise NotApplicable(
-            "neglected terms are not derived for easy tasks (beta > 1): the kernel stops growing, so that "
-            "these terms do not decrease in time"
+            "the terms that the rank-one ansatz neglects are not derived for easy tasks (beta > 1): the "
+            "kernel stops growing, so that these terms do not decrease in time"
         )
     reduced, rows = law.reduced, list[Neglected]()
     kernel, integrated_kernel = (
@@ -1217,8 +1219,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     iterated = squares * (gamma0 * late * top / singular_value) ** 2
     if any(power_in(iterated, y) != 0 for y in (late, gamma0)):
         raise NotApplicable(
-            "a second iteration of the response of the first layer has other powers of t or gamma0 than the "
-            "first"
+            "the second iteration of the equation of the first layer's response has other powers of t or "
+            "gamma0 than the first iteration"
         )
 
     def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
@@ -1233,7 +1235,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         n = simplify(powers[0] / of_sigma[0])
         if simplify(powers[1] - n * of_sigma[1]) != 0:
             raise NotApplicable(
-                f"the size {size} of a term is not a power of sigma, the singular value of the weights"
+                f"the relative size {size} of a neglected term is not a power of sigma, the singular value "
+                "of the weights"
             )
         ratio = now**n if share is None else share
         rows.append(Neglected(term, field, ratio, start, powers[0], powers[1], share is not None))

@@ -86,10 +86,10 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     """
     if noise.label == 0:
         raise NotApplicable(
-            "the theory has no label noise, and the best schedule balances it with the signal: derive the "
-            "theory of a program with label noise, such as structured(noise=True); without label noise the "
-            "noise of batches falls with the loss, and batch_law gives the power of the loss at a constant "
-            "learning rate"
+            "the best schedule balances label noise with the signal, and the theory has no label noise: "
+            "derive the theory of a program with label noise, such as structured(noise=True); without label "
+            "noise, the noise of batches falls with the loss, and batch_law gives the power of the loss at a "
+            "constant learning rate"
         )
     values = {_p: -noise.signal.terms[0].power, _h: 1 + noise.gain.terms[0].power / 2}
     if not simplify(values[_h]).is_positive:

@@ -200,7 +200,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     if not isinstance(program.scale, Symbol):
         raise NotApplicable(
             f"the outputs of {program.name} have the scale {program.scale}, which must be a symbol: divide "
-            "them by gamma0, and give gamma0 as the scale"
+            "the outputs by gamma0, and write the program with scale=gamma0"
         )
     rescaling = _Rescaling.of(program)
     families = {str(x.func) for x in rescaling.exponents.values() if isinstance(x, AppliedUndef)}
@@ -280,7 +280,7 @@ class _Rescaling:
         if isinstance(w, GaussianMatrix | GaussianVector):
             return self.initial(w)
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
-            raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
+            raise NotApplicable(f"{w.name} is trained with noise, whose power of the width N is not counted")
         if isinstance(w.rule, Entrywise):
             return self.entrywise(w, w.rule)
         scale, u = self.scales[w.name], w.update
@@ -485,7 +485,8 @@ class Constraints(ConditionalResult):
         if not self.of(RAW_RATE):
             raise NotApplicable(
                 "every weight has a learning rate of its own, so that no common learning rate determines a, "
-                "the exponent of the multiplier of the first matrix between layers (or of the readout)"
+                "the exponent of the multiplier of the first matrix between layers (of the readout, if there "
+                "is no such matrix)"
             )
         (rate,) = (x.power.xreplace(family) for x in self.of(RAW_RATE))
         solution = solve_linear([rate], (FREE,))
@@ -655,7 +656,7 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     if by_name and changed == program:
         raise NotApplicable(
             f"the exponents {', '.join(by_name)} have no effect, because the program has no symbols for "
-            "them: parametrized(program, exponents) brings them in"
+            "them: use parametrized(program, exponents), which writes these powers of N into the program"
         )
     return changed
 

@@ -392,8 +392,8 @@ class Application:
         if _disjoint(self.canonical().members(), other.canonical().members()):
             return False
         raise ProgramError(
-            f"{self.product} and {other.product} use {self.matrix.name} for ranges of layers that are "
-            "neither equal nor known to be disjoint; give them the same range, or make them two matrices"
+            f"{self.product} and {other.product} use {self.matrix.name} at ranges of layers that are neither "
+            "equal nor known to be disjoint: give both products the same range, or use two matrices"
         )
 
     def members(self) -> tuple[Expr, Expr]:
@@ -713,8 +713,8 @@ def _united(a: Application, same: list[Application]) -> tuple[IndexRange, ...]:
             if not ((other.lower - lowest).is_nonnegative and (highest - other.upper).is_nonnegative):
                 raise ProgramError(
                     f"{a.product} stands in a definition for {r.index} = {r.lower}..{r.upper} and in one for "
-                    f"{other.lower}..{other.upper}, and it is not known which of their ends is larger: write "
-                    "equal ranges, or numbers as ends"
+                    f"{other.lower}..{other.upper}, and the order of the ends of these ranges is not known: "
+                    "write equal ranges, or numbers as ends"
                 )
         ranges.append(IndexRange(r.index, lowest, highest))
     return tuple(ranges)
@@ -778,8 +778,8 @@ def _require_one_place(reading: Reading) -> None:
         if [x.xreplace(slots) for x in v.arguments] != [x.xreplace(names) for x in w.arguments]:
             raise ProgramError(
                 f"{a.matrix.name} is applied to {w.body} and to {v.body}, which are one vector at different "
-                "places: define a field that is one of the products and read this field at both places, or "
-                "use two matrices"
+                "indices: define a field for one of the products and read this field at both indices, or use "
+                "two matrices"
             )
 
 

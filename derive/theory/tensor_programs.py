@@ -294,9 +294,9 @@ class _Translation:
         family = [x for x in same_name if x.source().args[0].has(ell) and e.args[0].has(ell)]
         if not same_name:
             raise NotApplicable(
-                f"the source {e} is not that of a product or vector of the program, but of a reduction, "
-                f"{self.theory.reduction or 'which has no name'}: use the theory of the program as "
-                "mean_field returns it"
+                f"the source {e} does not come from a product or a vector of weights of the program, as in a "
+                f"theory with a reduction ({self.theory.reduction or 'without a name'}): use the theory of "
+                "the program as mean_field returns it"
             )
         return (exact or family or same_name)[0]
 

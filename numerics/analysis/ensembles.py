@@ -239,13 +239,14 @@ def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> 
         if missing := {name, f"{name}_stderr"} - {*map(str, x.data_vars)}:
             known = ", ".join(map(str, x.data_vars))
             raise ValueError(
-                f"name = {name!r}: one dataset has no variable {sorted(missing)[0]}; it has {known}"
+                f"name = {name!r}: one of the two datasets has no variable {sorted(missing)[0]}; its "
+                f"variables are {known}"
             )
     try:
         first, second = xr.align(first, second, join="exact")
     except ValueError:
         raise ValueError(
-            f"the datasets of {name} have different coordinates: compute both at the same values"
+            f"the datasets of {name} have different coordinates: compute both at the same coordinates"
         ) from None
     gap = first[name] - second[name]
     joint: xr.DataArray = (first[f"{name}_stderr"] ** 2 + second[f"{name}_stderr"] ** 2) ** 0.5
@@ -262,7 +263,7 @@ def _require_paths(paths: xr.DataArray) -> None:
     if paths.sizes["run"] < 2:
         raise ValueError(f"{paths.sizes['run']} runs: a standard error needs at least two")
     if not paths.size:
-        raise ValueError(f"paths have no entries, with sizes {dict(paths.sizes)}: give one unit or more")
+        raise ValueError(f"paths have no entries: each of the sizes {dict(paths.sizes)} must be at least 1")
     if wrong := int((~np.isfinite(paths)).sum()):
         raise ValueError(
             f"paths have {wrong} entries that are nan or infinite, as after a divergence: leave out "
@@ -277,7 +278,7 @@ def _list_of_numbers(name: str, values: ArrayLike) -> Array:
     """
     numbers = np.atleast_1d(np.asarray(values, dtype=float))
     if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
-        raise ValueError(f"{name} must be a list of finite numbers")
+        raise ValueError(f"{name} must be a list of one finite number or more")
     return numbers
 
 

@@ -246,8 +246,8 @@ def _stationary(
         points = [x for x in points if x[OUTPUT] != 0] + _at_small_targets(gibbs, known)
     if not points:
         raise NotConverged(
-            f"no stationary state is found: the kernels {', '.join(map(str, kernels))} are not all positive "
-            "at any stationary output"
+            "no stationary state is found: no stationary value of the output is known at which all kernels, "
+            f"{', '.join(map(str, kernels))}, are positive"
         )
     target = float(numbers["y"])
     nearest, *others = sorted(points, key=lambda x: abs(x[OUTPUT] - target))

@@ -43,7 +43,10 @@ class LocalSlopes:
         Nearest is meant in log t. Raises ValueError for a time before the first or after the last slope.
         """
         if not self.time[0] <= time <= self.time[-1]:
-            raise ValueError(f"time = {time:g}: slopes are known from {self.time[0]:g} to {self.time[-1]:g}")
+            raise ValueError(
+                f"time = {time:g}: must be from {self.time[0]:g} to {self.time[-1]:g}, the times of the "
+                "first and the last slope"
+            )
         k = int(np.argmin(np.abs(np.log(self.time / time))))
         return float(self.slope[k]), float(self.error[k])
 
@@ -124,7 +127,7 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
     if window % 2 == 0:
         raise ValueError(f"window = {window}: must be odd, and 5 or more")
     if t.ndim != 1 or t.shape != y.shape:
-        raise ValueError(f"time has shape {t.shape}, values {y.shape}: must be two lists of one length")
+        raise ValueError(f"time has shape {t.shape}, values {y.shape}: must be two lists of equal length")
     if len(t) < window:
         raise ValueError(
             f"the curve has {len(t)} points, fewer than the window = {window} of a fit: give more points, or "
@@ -133,7 +136,7 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
     if not (np.all(t > 0) and np.all(np.diff(t) > 0) and np.all(np.isfinite(t))):
         raise ValueError("time: must be positive and finite, and increase")
     if not np.all(np.isfinite(y)) or not np.all(y > 0):
-        raise ValueError("values: must be positive and finite; leave out values below their error")
+        raise ValueError("values: must be positive and finite; leave out the other points of the curve")
     if not np.all((sigma >= 0) & np.isfinite(sigma)):
         raise ValueError("errors: must be finite, and 0 or more")
 
@@ -215,8 +218,8 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
     xs, ys, errors = (np.asarray(v, dtype=float) for v in (x, y, stderr))
     if xs.ndim != 1 or ys.shape != xs.shape or errors.shape not in ((), xs.shape):
         raise ValueError(
-            f"x has shape {xs.shape}, y {ys.shape} and stderr {errors.shape}: x and y must be lists of one "
-            "length, and stderr such a list or one number"
+            f"x has shape {xs.shape}, y {ys.shape} and stderr {errors.shape}: x and y must be lists of equal "
+            "length, and stderr a list of this length or one number"
         )
     known = np.isfinite(xs) & np.isfinite(ys) & np.isfinite(errors) & (ys > errors) & (errors > 0) & (xs > 0)
     if len(xs) < 3 or not known.all():

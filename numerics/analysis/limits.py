@@ -748,7 +748,7 @@ def _deep(experiment: Experiment) -> Theory:
 def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
     """Return largest rates in closed form by regime; raise NotApplicable if data are not isotropic."""
     if experiment.spec.kind != "isotropic":
-        raise NotApplicable("the closed form is derived for isotropic data")
+        raise NotApplicable("the closed form of the largest learning rate is derived for isotropic data")
     return _forms(_deep(experiment))
 
 

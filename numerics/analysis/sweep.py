@@ -472,8 +472,8 @@ def _run(
                 yield from ((places[done], done.result()) for done in as_completed(places))
             except BrokenExecutor:
                 raise NumericsError(
-                    "a process of the sweep was killed, possibly for lack of memory; finished points stay in "
-                    "the folder of the sweep, if any; fewer jobs, or a smaller solver.samples, would do"
+                    "a process of the sweep was killed, possibly for lack of memory: use fewer jobs, or a "
+                    "smaller solver.samples; if the sweep has a folder, it keeps the finished points"
                 ) from None
     else:
         # An executor of submitit has a method `batch`, in whose context all points are sent as one array of

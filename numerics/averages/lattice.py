@@ -167,7 +167,7 @@ def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: floa
         if not np.all(np.isfinite(largest)):
             raise NotConverged(
                 f"the Gaussian average of {_spelled(body)} is not computed, because this function is "
-                f"infinite or overflows within {FARTHEST:g} standard deviations (of {scale:g}) from the "
+                f"infinite or overflows within {FARTHEST:g} standard deviations (each {scale:g}) from the "
                 "mean: use a function that grows more slowly, or smaller variances"
             )
         farthest = max(farthest, float(x[largest > tol * largest.max()].max(initial=0.0)))
@@ -175,7 +175,7 @@ def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: floa
         raise NotConverged(
             f"the Gaussian average of {_spelled(body)} is not computed, because this function grows so fast "
             f"that its product with the Gaussian density is not negligible at {FARTHEST:g} standard "
-            f"deviations (of {scale:g}) from the mean: use a function that grows more slowly, or smaller "
+            f"deviations (each {scale:g}) from the mean: use a function that grows more slowly, or smaller "
             "variances"
         )
     return max(base_reach(tol), farthest + 0.1)
@@ -247,8 +247,9 @@ def tabulated(
         merged[::2], merged[1::2] = values, direct
         m, values = np.linspace(-ends, ends, len(merged)), merged
     raise NotConverged(
-        "a Gaussian average is not computed: the mean over one variable, of standard deviation "
-        f"{deviation:g}, varies too fast with the other variables for a table; take a larger rtol"
+        "a Gaussian average is not computed: the mean over one of the variables, of standard deviation "
+        f"{deviation:g}, varies too fast with the other variables to be interpolated in a table; take a "
+        "larger rtol"
     )
 
 

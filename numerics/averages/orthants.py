@@ -272,7 +272,8 @@ def signs(unit: Array) -> Array:
     if count == SIGNS:
         return four(unit)
     raise Unserved(
-        f"the average of a product of {count} signs is not known: an even number must be at most {SIGNS}"
+        f"the average of a product of {count} signs is not known: for an even number of signs, it is known "
+        f"up to {SIGNS}"
     )
 
 

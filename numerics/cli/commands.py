@@ -182,8 +182,8 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
         typer.echo(f"wrote {plot}")
     if result.notes["status"] != "ok":  # the result is printed; the error makes the exit status nonzero
         raise NotConverged(
-            f"the status is {result.notes['status']!r}: for sampled paths, more solver.samples, or "
-            "solver.accuracy in place of solver.samples, would do; else another solver.method"
+            f"the status is {result.notes['status']!r}: for sampled paths, use more solver.samples, or "
+            "solver.accuracy in place of solver.samples; for other methods, use another solver.method"
         )
 
 
@@ -462,7 +462,9 @@ def sweep(  # noqa: PLR0913 - the arguments are the options of the command
     if any(row["status"].startswith(sweeps.DEFECT) for row in failed):
         raise typer.Exit(4)
     if len(failed) == len(rows):
-        raise NumericsError(f"no point has a result; the status of the first is: {failed[0]['status']}")
+        raise NumericsError(
+            f"no point of the sweep has a result; the first has the status: {failed[0]['status']}"
+        )
 
 
 def _swept_keys(settings: list[str]) -> tuple[dict[str, list[Any]], list[str]]:

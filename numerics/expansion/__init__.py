@@ -378,8 +378,8 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
             """
             if len(grid.nodes) < enough:
                 raise Diverged(
-                    f"the time grid is too coarse: even at gamma0 = 0 the flow needs at least {enough} time "
-                    "nodes"
+                    "the time grid is too coarse: even at gamma0 = 0 the flow needs a grid of at least "
+                    f"{enough} times"
                 )
             error, perturbed = (x[grid.outputs] for x in attempt(Setting(problem, grid)))
             return Attempt(error, (error, perturbed))

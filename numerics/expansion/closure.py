@@ -136,7 +136,9 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
     Raises NotApplicable for a closure without a family of layers.
     """
     if closure.layers is None:
-        raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
+        raise NotApplicable(
+            "the expansion needs a family of layers: derive the theory with a symbol as depth"
+        )
     upper, every = closure.layers.upper, range(1, depth + 1)
 
     def site(e: Expr | int) -> int:
@@ -465,7 +467,8 @@ class Closed:
             core = self.kernel
         else:
             raise NotApplicable(
-                f"the closure contains the constant kernel {x}; only the kernel of the data is supported"
+                f"the closure contains the constant kernel {x}; only the kernel of the data and the kernel 1 "
+                "are supported"
             )
         eye = np.broadcast_to(np.eye(len(core)), (self.T, *core.shape))
         return SeparableKernel(eye, core, eye)
@@ -501,8 +504,8 @@ class Closed:
         if scale < np.finfo(float).tiny:
             raise Diverged(
                 f"the output, {scale:.0e} relative to the kernel, is below the smallest normal "
-                "floating-point number, because the time or the learning rate is so small: a longer time or "
-                "a larger learning rate would do"
+                "floating-point number, because the time or the learning rate is so small: use a longer time "
+                "or a larger learning rate"
             )
         f, known = f / scale, known / scale
         gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)
@@ -536,7 +539,7 @@ class Closed:
             if LEFT * scale < left <= LOST * scale:
                 raise Diverged(
                     f"the error Delta at order {n} in gamma0 is not accurate: its equation has a relative "
-                    f"rounding error of {left / scale:.1e}; a lower order would do"
+                    f"rounding error of {left / scale:.1e}; use a lower order"
                 )
             if left > LEFT * scale:
                 raise NotApplicable(

@@ -109,7 +109,7 @@ class AtFixedError:
                 return error, truncation
         raise NotConverged(
             f"the error at gamma0 = {self.gamma0} does not converge at order {self.order} "
-            f"(change {change:.1e}): a smaller gamma0 or a higher order would do"
+            f"(last change {change:.1e}): use a smaller gamma0 or a higher order"
         )
 
 
@@ -293,7 +293,7 @@ def with_kernels(
                         laws.values[kernel] = add(memory, *[laws.values[x] for x in sources])
         if change <= SETTLED:
             return laws
-    raise NotConverged(f"the responses at gamma0 = {strength} do not converge: a smaller gamma0 would do")
+    raise NotConverged(f"the responses at gamma0 = {strength} do not converge: use a smaller gamma0")
 
 
 def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
@@ -435,6 +435,6 @@ class Series:
         if np.isnan(values).any():
             raise NotConverged(
                 f"the series up to order {self.order} has no Padé approximant at gamma0 = {self.strength}: "
-                "a smaller gamma0 or a higher order would do"
+                "use a smaller gamma0 or a higher order"
             )
         return values

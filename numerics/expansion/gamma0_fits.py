@@ -63,8 +63,8 @@ class AtStrengths:
         self.problem, self.orders, self.notes = problem, range(order + 1), dict[str, Any]()
         if problem.flow or problem.program.noisy or not problem.seen or gamma0 not in problem.numbers:
             raise NotApplicable(
-                "a series in gamma0 by fits to exact solutions at several gamma0 needs a training rule in "
-                "steps without noise, given samples, and a number for gamma0"
+                "a series in gamma0 that is fitted to exact solutions needs a training rule in steps without "
+                "noise, given samples, and a number for gamma0"
             )
         before = self.coefficients(RADII[0])
         for radius in RADII[1:]:
@@ -76,8 +76,7 @@ class AtStrengths:
         else:
             raise NotApplicable(
                 "the series in gamma0 is not found: polynomials fitted to solutions on smaller and smaller "
-                "ranges of gamma0 still differ (a lower order, or fewer steps of a smaller learning rate, "
-                "would do)"
+                "ranges of gamma0 still differ (use a lower order, or fewer steps of a smaller learning rate)"
             )
         self.series = {name: x for name, x in agreeing.items() if x is not None}
 
@@ -142,7 +141,7 @@ class AtStrengths:
         if samples > LARGEST:
             raise NotApplicable(
                 f"the series in gamma0 needs an exact solution, which takes {samples} paths, more than "
-                f"{LARGEST}: fewer steps or samples would do"
+                f"{LARGEST}: use fewer steps or samples"
             )
         seeds = np.random.SeedSequence(problem.solver.seed).spawn(2)
         one, other = (self.variables(run) for run in prepared.runs(samples, seeds))

@@ -388,7 +388,7 @@ def scale_of(factor: Expr) -> tuple[Expr, int]:
 def loop_of(inverse: Pow) -> Expr:
     """Return the operator x of an inverse ``(1 - x)^-1``; raise NotImplementedError for another power."""
     if inverse.exp != -1:
-        raise NotImplementedError(f"the power {inverse} is not the inverse of a series that starts with 1")
+        raise NotImplementedError(f"the power {inverse} of operators must have the exponent -1")
     return (1 - inverse.base).expand()
 
 

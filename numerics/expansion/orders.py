@@ -161,7 +161,7 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     try:
         if problem.attributes:
             raise NotApplicable(
-                f"units differ by their attributes, the given numbers {', '.join(problem.attributes)}"
+                f"units differ by their attributes {', '.join(problem.attributes)}, which are given numbers"
             )
         if (moving := steady_data(problem)) is not None:
             raise NotApplicable(moving.reason)

@@ -358,7 +358,7 @@ def _table(path: Path) -> NDArray[Any]:
         raise ValueError("the file has no line of numbers")
     array: NDArray[Any] = np.loadtxt(rows, delimiter=",", ndmin=2, comments=None, quotechar='"')
     if names and len(names) != array.shape[1]:
-        raise ValueError(f"the first line has {len(names)} names, and rows have {array.shape[1]} numbers")
+        raise ValueError(f"the line of names has {len(names)} names, and rows have {array.shape[1]} numbers")
     return array
 
 
@@ -552,8 +552,8 @@ class Experiment:
                 name = line.partition("=")[0]
                 if name.count(".") > MOST_PARTS and "," not in name and not name.lstrip().startswith("#"):
                     raise ValueError(
-                        f"a line has {name.count('.')} dots before any =, and at most {MOST_PARTS} are "
-                        "allowed"
+                        f"a line of the file has {name.count('.')} dots before any =, and at most "
+                        f"{MOST_PARTS} are allowed"
                     )
             return tomllib.loads(text)
         except OSError as error:

@@ -553,7 +553,7 @@ def _real_power(base: float, exponent: Fraction) -> float:
     """Return a power of a number; raise ValueError if it is complex."""
     result = base ** float(exponent)
     if not isinstance(result, float):
-        raise ValueError("a root of a negative number is not real")
+        raise ValueError("a negative number has no real power with a fractional exponent")
     return result
 
 

@@ -37,8 +37,8 @@ class Literals:
         if not 0 <= value - self.first < size:
             last = self.first + size - 1
             raise ValueError(
-                f"{name or 'an array'} is read at the index {value}, but its entries along this axis are "
-                f"those of {self.first}..{last}"
+                f"{name or 'an array'} is read at the index {value}, but its entries along this axis have "
+                f"the indices {self.first}..{last}"
             )
         return value - self.first
 

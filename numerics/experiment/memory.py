@@ -141,8 +141,8 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables]
         tables = next((x for x in alike if share_of_noise(rule, x) is not None), None)
         if tables is None and alike and not rule.discrete:
             raise NotApplicable(
-                f"the noise of {rule!r} is not a constant multiple of that of another weight of the same "
-                "flow: write a rule in steps, or noise with a constant ratio"
+                f"the noise of {rule!r} is not a constant multiple of the noise of another weight of the "
+                "same flow: use rules in steps, or noises with a constant ratio"
             )
         pairs.append((rule, tables or _named(rule, system, program, [x for _, x in pairs])))
     return tuple(pairs)
@@ -208,9 +208,9 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ru
     indices = {r.index for w in program.trained() for r in indices_of(w.initial)}
     if held := sorted(str(x) for e in system.coefficients for x in (e / gain).free_symbols & indices):
         raise NotApplicable(
-            f"the memory of {rule!r} is one table for all weights of a family, and its coefficients depend "
-            f"on {', '.join(held)}, an index of weights: only rates may differ between weights, by "
-            "Parametrization(rates=...)"
+            f"coefficients of {rule!r} depend on {', '.join(held)}, an index of weights, but the memory of "
+            "this rule is one table for all weights of a family: only rates may differ between these "
+            "weights, by Parametrization(rates=...)"
         )
     left, noise = rule.memory(t, s)[0], rule.noise(t, s)
     taken = set(program.names_in_theory).union(*({x.kept, x.left, x.heat} for x in others))
@@ -389,8 +389,9 @@ def _integrated(rates: Any, times: Array, noisy: bool) -> tuple[Array, Array]:
         pieces.append((interval[done], starts[done], now[:, done]))
         if moving.sum() > MOST_PIECES or (lengths[moving] <= np.spacing(times[-1])).any():
             raise NotConverged(
-                f"intervals between times of up to {whole.max():.3g} are too long for the coefficients of "
-                f"the training rule at t = {starts[moving][0]:.3g}: closer output times there would do"
+                f"output times are up to {whole.max():.3g} apart, and the coefficients of the training rule "
+                f"vary too fast between them at t = {starts[moving][0]:.3g}: use closer output times there, "
+                "or coefficients that vary more slowly"
             )
         half = lengths[moving] / 2
         starts = np.concatenate([starts[moving], starts[moving] + half])
@@ -545,8 +546,8 @@ class MotionCoefficients:
         name, (argument,) = str(x.func), x.args
         if not self.discrete:
             raise NotApplicable(
-                f"{x} is a function without an expression, and tables of its numbers are read by rules in "
-                "steps only: in a flow write it as an expression in t"
+                f"{x} is a function without an expression, and only rules in steps read a table of its "
+                f"values: in a flow, write an expression in t in place of {x}"
             )
         if name not in self.arrays:
             raise ValueError(

@@ -186,15 +186,15 @@ def _require_one_flow(program: Program) -> None:
     if evolving:
         message = f"{evolving[0]} has an equation of motion, and integrators of flows move weights only"
         raise NotApplicable(
-            f"{message}: use simulate; or replace the field by a TrainedVector whose update is the rate of "
-            "change, and train the program by a rule in steps"
+            f"{message}: use simulate_program; or replace the field by a TrainedVector whose update is the "
+            "rate of change, and train the program by a rule in steps"
         )
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
     for rule in rules:
         if not hasattr(rule, "system"):
             raise NotApplicable(
                 f"no integrator is known for the flow {rule!r}: use GradientFlow, MomentumFlow or "
-                "LinearRule, or a rule that counts steps"
+                "LinearRule, or a rule in steps, such as GradientDescent"
             )
     if program.noisy and program.rule.noise(t, s) == 0:
         raise NotApplicable(
@@ -209,8 +209,8 @@ def _require_one_flow(program: Program) -> None:
             f"rules = {{{other!r}: {by_weight[other]!r}}}: the integrator of a flow moves all weights by one "
             f"flow, which is {shared!r} in this program; give rates of single weights by "
             "Parametrization(rates=...), decay of one weight by a term such as Mean(w.symbol**2) in the "
-            "loss, or take short steps, as GradientDescent, which may differ between weights; "
-            "simulate_program takes different flows"
+            "loss, or use rules in steps, such as GradientDescent, which may differ between weights; "
+            "simulate_program also accepts different flows"
         )
 
 

@@ -222,7 +222,7 @@ def corrections_of_flow(
     if best is None or error > LARGEST_ERROR:
         estimate = f"is {error:.1g}" if np.isfinite(error) else "is not known"
         last = f"the estimated error of variances {estimate} on the finest time grid that was tried"
-        raise NotConverged(f"the flow is too long for an expansion in 1/N: {last}; a shorter time would do")
+        raise NotConverged(f"the flow is too long for an expansion in 1/N: {last}; use a shorter time")
     notes["variance_error"] = error
     means, error = shifted.best(), shifted.error("shifts")
     if means is None or error > LARGEST_ERROR:

@@ -261,7 +261,7 @@ class LinearMarch:
             if (x.first[part] == CONSTANT).any():
                 raise Unserved(
                     "the equation of a field has an addend that contains no field, and fluctuations of a "
-                    "linear theory need an equation whose addends all contain one"
+                    "linear theory need equations of fields in which each addend contains a field"
                 )
             weights = lowered.value(x, self.values, part)
             for number, at in self.by_site(x.target[part]):

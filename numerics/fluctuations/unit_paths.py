@@ -274,7 +274,9 @@ class SampledSite:
                         continue
                     if isinstance(leaf, Symbol):
                         if leaf.name not in low.sizes.values:
-                            raise Unserved(f"no number is given for {leaf} in {feature.expr}: give one")
+                            raise Unserved(
+                                f"no number is given for {leaf} in {feature.expr}: give a number for {leaf}"
+                            )
                         group.arguments.append(("number", low.sizes.values[leaf.name]))
                         continue
                     if not isinstance(leaf, AppliedUndef):

@@ -62,7 +62,7 @@ def read_average(body: Expr) -> MeanProduct | MeanResponse:
             early, late = (early * x, late) if other_indices & early.free_symbols else (early, late * x)
     if t in early.free_symbols or s in late.free_symbols:
         raise Unserved(
-            f"{Average(body)} is not supported: its body must be a product of a factor at time t and a "
-            "factor at time s"
+            f"{Average(body)} is not supported: the averaged function must be a product of a factor at time "
+            "t and a factor at time s"
         )
     return MeanProduct(late, early)

@@ -430,9 +430,7 @@ def trainings(
     for w in binder.program.trained():
         if not w.rule.discrete and not hasattr(w.rule, "system"):
             flow = f"{w.name} is trained by the flow {w.rule!r}, which has no equation of motion to integrate"
-            raise ValueError(
-                f"{flow}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
-            )
+            raise ValueError(f"{flow}: use GradientFlow, MomentumFlow or LinearRule, or a rule in steps")
         for env in members(w.initial, binder.values):
             law = by_key[w.name, tuple(env.values())]
             updates = w.update.terms if isinstance(w.update, Outer) else (w.update,)

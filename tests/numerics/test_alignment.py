@@ -134,7 +134,7 @@ def test_refusals() -> None:
         ([1, 2, 3], [3, 4, np.inf], 0.1),
         ([1, 2, 3], [3, 4], 0.1),
     ):
-        with pytest.raises(ValueError, match=r"different x|all finite|lists of one length"):
+        with pytest.raises(ValueError, match=r"different x|all finite|lists of equal length"):
             fitted_power(x, y, stderr)
 
 

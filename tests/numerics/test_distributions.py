@@ -177,7 +177,7 @@ def test_deviations() -> None:
         ValueError, match="datasets of density have different coordinates"
     ):  # only the first was compared
         deviations(*at)
-    with pytest.raises(ValueError, match="one dataset has no variable below; it has density, density_stderr"):
+    with pytest.raises(ValueError, match="no variable below; its variables are density, density_stderr"):
         deviations(one, two, "below")
 
 
@@ -193,7 +193,7 @@ def test_refusals() -> None:
         non_gaussianity(x)
     with pytest.raises(ValueError, match="need the dimensions run and unit"):
         non_gaussianity(x.rename(run="network"))
-    with pytest.raises(ValueError, match="list of finite numbers"):
+    with pytest.raises(ValueError, match="list of one finite number or more"):
         cumulative(x, [0.0, np.nan])
     with pytest.raises(ValueError, match=r"shares = \[2.0\]"):
         quantiles(x, [2.0])

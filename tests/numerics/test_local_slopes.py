@@ -94,5 +94,5 @@ def test_regimes_need_slopes(slopes, tolerance, says):
 
 
 def test_no_slope_outside_of_the_curve():
-    with pytest.raises(ValueError, match="slopes are known from"):
+    with pytest.raises(ValueError, match="times of the first and the last slope"):
         local_slopes(T, T).at(1.0)

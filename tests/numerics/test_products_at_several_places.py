@@ -143,7 +143,7 @@ def two_inputs_at_each_step() -> Program:
 def test_one_vector_at_different_places_that_no_field_can_stand_for_is_refused(
     program: Callable[[], Program],
 ) -> None:
-    with pytest.raises(ProgramError, match="which are one vector at different places: define a field"):
+    with pytest.raises(ProgramError, match="which are one vector at different indices: define a field"):
         mean_field(program())
 
 

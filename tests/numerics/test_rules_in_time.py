@@ -378,7 +378,7 @@ def test_weights_that_flow_by_different_rules_are_refused_and_not_solved_as_one(
     flow = mlp(1, rule="flow")
     vectors = tuple(replace(x, rule=GradientFlow(S(3))) for x in flow.vectors)
     given = posed(replace(flow, vectors=vectors), {}, {})
-    with pytest.raises((ValueError, SpecError), match=r"rules = .*all weights by one flow.*short steps"):
+    with pytest.raises((ValueError, SpecError), match=r"rules = .*all weights by one flow.*rules in steps"):
         numerics.solve(**given)
 
 

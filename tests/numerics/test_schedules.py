@@ -475,7 +475,9 @@ def test_weights_with_noise_of_different_form_keep_their_own(readout: LinearRule
 
 def test_a_flow_has_noise_of_one_law_of_the_time() -> None:
     program = mlp(1, rule=GradientFlow(diffusion=t), rules={"W0": GradientFlow(diffusion=1)})
-    with pytest.raises((SpecError, ValueError), match="is not a constant multiple of that of another weight"):
+    with pytest.raises(
+        (SpecError, ValueError), match="is not a constant multiple of the noise of another weight"
+    ):
         numerics.solve(
             program, numbers={"gamma0": 1.0}, arrays={"K_x": [[1.0]], "y": [0.0]}, times=[0.0, 1.0]
         )

@@ -170,7 +170,7 @@ def test_the_command_says_what_became_of_each_point(
         (["--set", "network.gamma0=1.0,1.0"], 2, "has a value twice"),
         (["--set", "network.gamma0=1,,2"], 2, "network.gamma0"),
         (["--set", "network.activation=tanh,nonsense"], 2, "network.activation"),
-        (["--set", "training.learning_rate=50,60"], 3, "no point has a result"),
+        (["--set", "training.learning_rate=50,60"], 3, "no point of the sweep has a result"),
     ],
 )
 def test_what_cannot_be_swept(

@@ -285,8 +285,8 @@ def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
                     reach = "past" if high == t else "strict"
         if any(over_indices(x) for x in term.atoms(Sum, Integral)) and not isinstance(term, Add):
             raise NotApplicable(
-                f"fluctuations are not derived where a sum stands inside of a function, as in {term}: define "
-                "a number or a field that is the sum"
+                "fluctuations are not derived where a sum stands inside of a function or a power, as in "
+                f"{term}: define a number or a field that is the sum"
             )
         if isinstance(term, Add):
             letters = {*taken, *(r.index for r in ranges)}

@@ -524,8 +524,8 @@ def _require_no_averages_in_time_sums(parts: Iterable[Addend], names: set[str]) 
         for inner in x.expr.atoms(Sum, Integral):
             if _contains(inner, names):
                 raise NotApplicable(
-                    "fluctuations are not derived where a sum or an integral contains an order parameter, "
-                    f"as in {inner}"
+                    "fluctuations are not derived where an order parameter stands in a sum or an integral "
+                    f"over a time other than the past time s, as in {inner}"
                 )
 
 

@@ -241,7 +241,7 @@ def test_truncation_and_refusals() -> None:
         x.coefficient("Phi", 0)
     with pytest.raises(ValueError, match="order = -1"):
         expand_linear(mean_field(mlp()), -1)
-    with pytest.raises(NotApplicable, match="symbolic depth"):
+    with pytest.raises(NotApplicable, match="a symbol as depth"):
         expand_linear(mean_field(mlp()).at_depth(2), 2)
 
 

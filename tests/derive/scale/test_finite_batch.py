@@ -82,7 +82,7 @@ def test_constants_are_numbers_or_zeta_functions(source: str) -> None:
     ("numbers", "says"),
     [
         ({"learning_rate": 1, "batch": 1}, "learning_rate = 1: the first mode diverges"),
-        ({"learning_rate": "1/2", "batch": 1}, "the loss diverges, as q = "),
+        ({"learning_rate": "1/2", "batch": 1}, "the loss diverges, because q = "),
         ({"learning_rate": -1}, "learning_rate = -1: must be positive"),
         ({"batch": 0}, "batch = 0: must be a whole number, at least 1"),
     ],

@@ -33,7 +33,7 @@ def test_laws_of_the_population_loss_refuse_samples(law: Callable[..., Any], dat
 
 
 def test_fixed_samples_need_a_flow() -> None:
-    with pytest.raises(NotApplicable, match="that of a flow"):
+    with pytest.raises(NotApplicable, match="training by a flow"):
         fixed_data(mean_field(structured(data="full-batch", noise=True)))
 
 

@@ -142,7 +142,7 @@ def test_unequal_memories_are_refused(name: str, site: object) -> None:
         theory,
         equations=tuple(replace(e, terms=terms) if e is wrong else e for e in theory.equations),
     )
-    with pytest.raises(NotApplicable, match="a weight matrix grows by"):
+    with pytest.raises(NotApplicable, match="the rate at which a weight matrix grows"):
         rank_one(bad)
 
 

@@ -235,7 +235,7 @@ def test_the_variance_at_finite_width_against_its_double_integral():
         (lambda: finite_width(1, 1, 2), "logarithm"),
         (lambda: finite_width(1, 2, 1), "capacity = 1"),
         (lambda: finite_batch(1, 2, "1/2"), "capacity = 1/2"),
-        (lambda: finite_batch(1, "3/2", 2), "below or above"),
+        (lambda: finite_batch(1, "3/2", 2), "two powers of t are equal"),
         (lambda: rich(1, 1), "logarithm"),
         (lambda: leading(task="soft"), "must be 'hard'"),
         (lambda: pair_force(mean_field(mlp(rule="flow", loss="mean"))), "summed loss"),

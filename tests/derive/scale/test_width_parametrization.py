@@ -490,7 +490,9 @@ def test_programs_without_a_scale_or_with_noise_are_refused():
         width_constraints(isotropic(2))
     with pytest.raises(NotApplicable, match="noise"):
         width_constraints(mlp(1, temperature=1))
-    with pytest.raises(NotApplicable, match=r"the factor \(N \+ 1\).* must be a single power of the width"):
+    with pytest.raises(
+        NotApplicable, match=r"the factor \(N \+ 1\).* must be proportional to a single power of the width"
+    ):
         width_constraints(mlp(2, "tanh", init_variance=1 + N))
     rule = GradientDescent(eta)
     assert width_constraints(mlp(1, "tanh").with_rule(rule)).family()
