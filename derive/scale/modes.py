@@ -456,7 +456,7 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
     rule = samples.program.rule
     if rule.discrete or rule.memory(t, s)[1] != 1:
         raise NotApplicable(
-            "the expansion of the loss to order gamma0^2 needs the theory of fixed samples in gradient flow "
+            "the expansion of outputs to order gamma0^2 needs the theory of fixed samples in gradient flow "
             "with the rate 1, without weight decay, and with the summed loss (loss='sum')"
         )
     return expand_linear(samples, 2).in_time([x / K for x in targets], [*targets.values()])

@@ -579,8 +579,8 @@ def batch_law(
     except NotApplicable:
         where = tails.turns(beta).expand().subs(values)
         raise NotApplicable(
-            f"source = {values[beta]}: must differ from {where}, where two powers of t are equal, and it "
-            "must be known which of the two is larger"
+            f"source = {values[beta]}: must not be {where}, where two powers of t are equal; give source and "
+            "capacity as numbers"
         ) from None
     names = {x: e.subs(values) for x, e in ((q, noise.amplification), (A, noise.learnt))}
     sums = {x: e for x, e in names.items() if x == q or leading.coefficient.has(x)}

@@ -308,9 +308,9 @@ def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
     (argument,) = argument_powers
     if argument is None or argument.is_nonpositive is not True:
         raise NotApplicable(
-            f"the power of a large number (width or depth) in {e} is not known at an argument that vanishes "
-            "or may grow; its argument must be nonzero, with a power of this number that is known to be zero "
-            "or negative"
+            f"the power of a large number (width or depth) in {e} is not known, because the argument of this "
+            "function is zero or may grow; the argument must be nonzero, and its power of the large number "
+            "must be known to be zero or negative"
         )
     variable = Dummy("x", real=True)
     function = e.func(variable)

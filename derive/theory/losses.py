@@ -90,8 +90,8 @@ def _mean(theory: TheoryData, square: Expr) -> Expr:
         if multiple is not None:
             return _now(q.symbol) / multiple
     raise NotApplicable(
-        f"the theory has no correlation that is the average of {square}: give it a name in the notation of "
-        f"the program {theory.program.name}"
+        f"the theory has no correlation that is the average of {square}: give this average a name in the "
+        f"notation of the program {theory.program.name}"
     )
 
 

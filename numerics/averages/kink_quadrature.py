@@ -307,7 +307,7 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
     """
     if jumping := [a for a in e.atoms(*STEPS) if x in a.free_symbols]:
         raise Unserved(
-            f"{e} contains {jumping[0]}, of whose jumps no list is computed; average over sampled paths, or "
+            f"{e} contains {jumping[0]}, whose jumps are not located; average over sampled paths, or "
             "use a function with finitely many kinks and without ceiling, floor, frac and Mod"
         )
     arguments: set[Expr] = set()

@@ -389,9 +389,9 @@ def _integrated(rates: Any, times: Array, noisy: bool) -> tuple[Array, Array]:
         pieces.append((interval[done], starts[done], now[:, done]))
         if moving.sum() > MOST_PIECES or (lengths[moving] <= np.spacing(times[-1])).any():
             raise NotConverged(
-                f"output times are up to {whole.max():.3g} apart, and the coefficients of the training rule "
-                f"vary too fast between them at t = {starts[moving][0]:.3g}: use closer output times there, "
-                "or coefficients that vary more slowly"
+                f"the coefficients of the training rule vary too fast at t = {starts[moving][0]:.3g} for "
+                f"time steps of up to {whole.max():.3g}: use closer output times there, or coefficients that "
+                "vary more slowly"
             )
         half = lengths[moving] / 2
         starts = np.concatenate([starts[moving], starts[moving] + half])

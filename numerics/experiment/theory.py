@@ -186,8 +186,8 @@ def _require_one_flow(program: Program) -> None:
     if evolving:
         message = f"{evolving[0]} has an equation of motion, and integrators of flows move weights only"
         raise NotApplicable(
-            f"{message}: use simulate_program; or replace the field by a TrainedVector whose update is the "
-            "rate of change, and train the program by a rule in steps"
+            f"{message}: use simulate, which trains finite networks; or replace the field by a TrainedVector "
+            "whose update is the rate of change, and train the program by a rule in steps"
         )
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
     for rule in rules:
@@ -210,7 +210,7 @@ def _require_one_flow(program: Program) -> None:
             f"flow, which is {shared!r} in this program; give rates of single weights by "
             "Parametrization(rates=...), decay of one weight by a term such as Mean(w.symbol**2) in the "
             "loss, or use rules in steps, such as GradientDescent, which may differ between weights; "
-            "simulate_program also accepts different flows"
+            "simulate, which trains finite networks, accepts different flows"
         )
 
 
