@@ -272,8 +272,8 @@ def signs(unit: Array) -> Array:
     if count == SIGNS:
         return four(unit)
     raise Unserved(
-        f"the average of a product of {count} signs is not known: for an even number of signs, it is known "
-        f"up to {SIGNS}"
+        f"the average of a product of {count} signs is not known: for an even number of signs, averages of "
+        f"at most {SIGNS} signs are known"
     )
 
 
