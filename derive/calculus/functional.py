@@ -143,8 +143,8 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
         ]
     if any(_occurrences(x, target) for x in expr.atoms(Sum, Integral)):
         raise NotImplementedError(
-            f"the derivative by {target} is not supported: {target} is in a sum or integral inside of the "
-            f"function {expr.func.__name__}"
+            f"the derivative with respect to {target} is not supported: the function {target.func} is in a "
+            f"sum or integral inside of {expr}"
         )
     return _leaf(expr, target)
 
@@ -214,8 +214,9 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
     bound = {v for v, _, _ in limits}
     if any(bound & (a - b).free_symbols for a, b in piece.deltas):
         raise NotImplementedError(
-            f"the functional derivative of {outer} is not supported: its deltas set pairs of indices "
-            f"equal, {piece.deltas}, and these equations are not solved for the summed or integrated variable"
+            f"the functional derivative of {outer} is not supported: it contains deltas that set the "
+            f"indices of each of these pairs equal: {piece.deltas}. Not all of these equations are solved "
+            "for the variable of the sum or integral, which must enter linearly, with the factor 1 or -1"
         )
     local = tuple(c for c in piece.conditions if bound & c.free_symbols)
     body = _where(piece.coefficient, [c >= 0 for c in local])

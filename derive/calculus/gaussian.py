@@ -233,8 +233,9 @@ class _Term:
             size = cancel(widening.det())
             if size.is_zero or size.is_negative:
                 raise NoClosedForm(
-                    "the Gaussian average diverges: its factor exp of a quadratic form grows at least as "
-                    "fast as the Gaussian density falls"
+                    f"the Gaussian average has no closed form here: det(1 + C A) = {size} is not positive, "
+                    "where C is the covariance and exp(-x.A x/2) a factor of the average; for real A the "
+                    "average diverges"
                 )
             C = (widening.inv() * C).applyfunc(cancel) if any(x != 0 for x in self.A) else C
             weight *= exp(((self.b.T * C * self.b)[0] / 2).expand()) / sqrt(size)
@@ -257,8 +258,8 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
     t = Symbol("t")
     if Poly((eye(C.rows) + t * C * A).det(), t).count_roots(0, 1):
         raise NoClosedForm(
-            "the Gaussian average diverges: its factor exp of a quadratic form grows at least as fast as the "
-            "Gaussian density falls"
+            "the Gaussian average diverges: in at least one direction its factor exp of a quadratic form "
+            "grows at least as fast as the Gaussian density falls"
         )
 
 
@@ -269,14 +270,15 @@ def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Po
     """
     if not e.is_polynomial(*variables):
         raise NoClosedForm(
-            f"the Gaussian average has no closed form here: {e}, the argument of an exp, erf or sign, is not "
-            "a polynomial of the variables"
+            f"the Gaussian average has no closed form here: {e}, the argument of an exp, erf or sign, is "
+            f"not a polynomial in {', '.join(map(str, variables))}"
         )
     polynomial = Poly(e, *variables)
     if degree is not None and polynomial.total_degree() > degree:
         raise NoClosedForm(
             f"the Gaussian average has no closed form here: {e}, the argument of an exp, erf or sign, is a "
-            f"polynomial of a degree above {degree}"
+            f"polynomial of a degree above {degree}; the highest degree is 2 for an exp, and 1 for an erf "
+            "or sign"
         )
     return polynomial
 
@@ -339,7 +341,8 @@ def _by_derivative_of_sign(
     v = cancel(_dot(across, u.a))
     if v == 0:
         raise NoClosedForm(
-            "the argument of a sign has variance zero; replace this sign by its constant value"
+            "the argument of a sign has variance zero and a nonzero covariance with a variable: Gaussian "
+            "variables cannot have these covariances if the coefficients of the argument are real"
         )
     density = exp(-(u.m**2) / (2 * v)) / sqrt(2 * pi * v)
     shift = (-across * u.m / v).applyfunc(cancel)
@@ -416,9 +419,9 @@ def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
             return S.Zero
         if len(g) > 2:
             raise NoClosedForm(
-                "the Gaussian average has no closed form here: four or more factors sign or erf have "
-                "correlated arguments; closed forms exist here for two such factors, and for an odd number "
-                "of them"
+                "the Gaussian average has no closed form here: an even number of factors sign or erf, four "
+                "or more, have correlated arguments; closed forms exist here for two such factors, and for "
+                "an odd number of them"
             )
         i, j = g
         return Rational(2) / pi * asin(overlap[i][j] / (sqrt(variances[i]) * sqrt(variances[j])))
@@ -555,8 +558,8 @@ class GaussianAverage(Expr):
         x = next((x for x in chosen if x in self.variables and _counts(powers.get(x, S.Zero))), None)
         if x is None:
             raise ValueError(
-                f"{self.body} has no factor that is a positive whole power of a Gaussian variable among "
-                f"{', '.join(map(str, chosen))}"
+                f"{self.body} has no factor x**n with an integer n > 0, where x is one of "
+                f"{', '.join(map(str, chosen))} and a Gaussian variable of the average"
             )
         slots, rest = self._slots(self.body / x)
         pairs = ((self.covariance(x, y), slot) for y, slot in slots.items())

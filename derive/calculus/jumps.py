@@ -150,13 +150,13 @@ def _read(e: Expr, x: Symbol) -> SignPolynomial:
     if isinstance(e, DiracDelta):
         k, order = _slope_of(e.args[0], x), int(e.args[1]) if len(e.args) > 1 else 0
         return {(0, 0, order): 1 / (k**order * Abs(k))}
-    raise OtherKind(f"{e} is not a piecewise polynomial of {x} with a kink or jump at zero only")
+    raise OtherKind(f"{e} cannot be read as a piecewise polynomial of {x} with its only kink or jump at zero")
 
 
 def _slope_of(line: Expr, x: Symbol) -> Expr:
     """Return the coefficient k of a linear form ``k x``; raise OtherKind for any other expression."""
     if not line.is_polynomial(x) or Poly(line, x).monoms() != [(1,)]:
-        raise OtherKind(f"the argument {line} of a sign or point mass is not a number times {x}")
+        raise OtherKind(f"the argument {line} of a sign or point mass is not a constant times {x}")
     return Poly(line, x).LC()
 
 
@@ -253,7 +253,7 @@ def conditioned(
     back = dict(zip(slots, variables, strict=True))
     for x in Mul.make_args(body):
         if isinstance(x, Pow) and x.base.has(DiracDelta):
-            raise Ambiguous(f"the power {x.xreplace(back)} of a point mass has no meaning")
+            raise Ambiguous(f"the power {x.xreplace(back)} of an expression with a point mass has no meaning")
     mass = next((x for x in Mul.make_args(body) if isinstance(x, DiracDelta)), None)
     if mass is None or not mass.args[0].is_polynomial(*slots):
         return None
@@ -320,5 +320,8 @@ def _on_hyperplane(
         for jump in x.atoms(sign, DiracDelta):
             if cancel(there(jump.args[0])) == 0:
                 product = (jump * mass).xreplace(back)
-                raise Ambiguous(f"{product} depends on how the jump or point mass is smoothed")
+                raise Ambiguous(
+                    f"the average of {product} is not defined, because its two factors jump or are infinite "
+                    "at the same place"
+                )
     return smooth * there(Mul(*[x for x in factors if x.has(sign, DiracDelta)]))

@@ -659,7 +659,8 @@ class Recurrences:
         """
         if self.settled(M.det()) != 1:
             raise NotApplicable(
-                "the determinant of the pair of recurrences is not 1, so its eigenvalues are not q and 1/q"
+                "the matrix of a pair of coupled recurrences over layers must have the determinant 1, so "
+                "that its eigenvalues are q and 1/q"
             )
         trace = M.trace()
         if self.parameter is None:
@@ -668,8 +669,8 @@ class Recurrences:
             linear = [x for x in free if trace.is_polynomial(x) and Poly(trace, x).degree() == 1]
             if not linear:
                 raise NotApplicable(
-                    "no parameter of the recurrence can be expressed by its eigenvalue q: its trace "
-                    f"{trace} is not linear in any parameter"
+                    f"the trace {trace} of the matrix of a pair of coupled recurrences over layers is not "
+                    "linear in any symbol, so that no symbol is expressed by the eigenvalue q of the matrix"
                 )
             self.parameter = (linear[0], cancel(solve(relation, linear[0])[0]))
             half = trace / 2
@@ -720,7 +721,8 @@ def _power(m: Expr) -> int:
     if base != q or not exponent.is_Integer:
         raise NotApplicable(
             f"a recurrence over layers multiplies by {m} in each layer; closed forms are derived for the "
-            "factor 1 and for integer powers of q, the eigenvalue of a pair of recurrences"
+            "factor 1 and for integer powers of q, where q and 1/q are the eigenvalues of a pair of "
+            "coupled recurrences"
         )
     return int(exponent)
 
@@ -737,8 +739,9 @@ def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
         whole = all(x.is_Integer for x in powers.values()) and powers.get(ell, S.Zero) >= 0
         if not set(powers) <= {S.One, ell, Z} or not whole:
             raise NotApplicable(
-                f"the source of a recurrence over layers contains {moving}, which is not a polynomial in ell "
-                "and q^ell"
+                f"the source of a recurrence over layers contains {moving}, which is not a product of "
+                "ell**a and Z**b with an integer a >= 0 and an integer b; Z, which is printed as _Z, is "
+                "q**ell"
             )
         key = int(powers.get(ell, 0)), int(powers.get(Z, 0))
         coefficients[key] = coefficients.get(key, S.Zero) + fixed * constant

@@ -98,8 +98,8 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
                 estimates[name] = (abs(last), abs(last - before), abs(mpmath.arg(last)))
         if not estimates:
             raise ValueError(
-                f"the radius of convergence has no estimate from {len(known)} coefficients of {series}: give "
-                "more coefficients, or another series"
+                f"no method gives an estimate of the radius of convergence from the {len(known)} "
+                f"coefficients of {series}; with more coefficients a method may give one"
             )
         pairs = [(abs(estimates[a][0] - estimates[b][0]), a, b) for a, b in combinations(estimates, 2)]
         difference, *both = min(pairs, key=lambda x: x[0]) if pairs else (mpmath.mpf(0), *estimates)

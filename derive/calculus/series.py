@@ -444,8 +444,8 @@ class PowerSeries:
         known = symbols or tuple(sorted(free, key=str))
         if self.symbol in known or len(set(known)) < len(known):
             raise ValueError(
-                f"symbols = {known}: must be different symbols without {self.symbol}, which is the first "
-                "argument"
+                f"symbols = {known}: must be different symbols without {self.symbol}, which is always the "
+                "first argument of the function and is not listed"
             )
         if missing := free - set(known):
             raise ValueError(f"lambdify needs {', '.join(sorted(map(str, missing)))} among its symbols")
@@ -630,15 +630,15 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
                 ) from None
             except ValueError:
                 raise NotApplicable(
-                    "the power series are not derived: a denominator of the equations vanishes at order 0 in "
-                    "an iteration, which starts from unknowns equal to zero"
+                    f"the power series in {x} are not derived: the iteration starts with all unknowns equal "
+                    "to zero, and in one of its steps a denominator of the equations vanishes at order 0"
                 ) from None
         if before == values:
             return {y: [field.to_sympy(c) for c in values[y]] for y in equations}
     raise NotApplicable(
-        f"the power series of {', '.join(map(str, equations))} in {x} are not derived order by order: each "
-        "iteration of their equations must fix one more order, as it does where the unknowns have the "
-        f"factor {x}"
+        f"the power series of {', '.join(map(str, equations))} in {x} are not derived order by order: "
+        "iterations of their equations must fix one order after the other, as they do if each unknown on a "
+        f"right-hand side has the factor {x}"
     )
 
 

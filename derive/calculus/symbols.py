@@ -188,8 +188,8 @@ def exact(name: str, value: Any) -> Expr:
         sizes = [Decimal(x.strip().lstrip("+-")) for x in value.split("/") if NUMBER.fullmatch(x.strip())]
         if any(x and not 1 / LARGEST <= x <= LARGEST for x in sizes):
             raise ValueError(
-                f"{name} = {value!r}: must be 0, or between {1 / LARGEST:g} and {LARGEST:g} in size; for a "
-                "fraction, numerator and denominator each"
+                f"{name} = {value!r}: must be 0, or have an absolute value from {1 / LARGEST:g} to "
+                f"{LARGEST:g}; in a fraction this holds for numerator and denominator each"
             )
         try:
             value = Fraction(value.strip())

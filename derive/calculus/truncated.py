@@ -155,8 +155,8 @@ class Truncated:
         other = self.converted(other)
         if not other.value and other:
             raise NotApplicable(
-                f"a divisor is zero up to order {other.known} in {self.parent.symbol}, to which it is "
-                "known: give a higher order"
+                f"a divisor is known up to order {other.known} in {self.parent.symbol}, and all its known "
+                "coefficients are zero: give a higher order"
             )
         known = min(self.known - other.lowest, other.known + self.lowest - 2 * other.lowest)
         return self.parent.element(self.value / other.value, known) if self else self.parent.zero

@@ -232,7 +232,7 @@ def _functions(e: Expr) -> Iterator[str]:
     elif isinstance(e, AppliedUndef) and not any(isinstance(y, AppliedUndef) for y in e.args):
         yield str(e.func)
     elif isinstance(e, Add) and e.has(L):
-        raise NotApplicable(f"the size of the factor {e} is not a power of L")
+        raise NotApplicable(f"the size of the factor {e}, a sum that contains L, is not counted")
 
 
 # -- the balance -----------------------------------------------------------------------------------------
@@ -317,10 +317,11 @@ def balance(
             if not domain.bounded(gain):
                 exponent = as_expression(gain)
                 symbols = ", ".join(sorted(map(str, exponent.free_symbols)))
-                bounded = f"bounded at every value of {symbols}" if symbols else "bounded"
+                where = f" for some values of {symbols}" if symbols else ""
                 raise NotApplicable(
-                    f"the function {name} drives itself within a step with gain L**({exponent}), which is "
-                    f"not {bounded}: sizes grow without end"
+                    f"the function {name} enters its own equation, directly or through one other function, "
+                    f"with the factor L**({exponent}), which grows with L{where}, so that sizes grow "
+                    "without end"
                 )
     changing = sorted(n for n in exponents if exponents[n] != before[n])
     raise NotApplicable(

@@ -207,8 +207,8 @@ class BlockSizes:
         self.streams = streams_of(theory)
         if not self.streams:
             raise NotApplicable(
-                "the theory has no residual stream: no field of a layer is that of the neighbouring layer "
-                "plus a branch"
+                "the theory has no residual stream: no field of a layer equals the same field of a "
+                "neighbouring layer plus a branch"
             )
         self.members = {m: x.equation.name for x in self.streams for m in x.members}
         families = [e for e in theory.equations if e.layers is not None]
@@ -265,9 +265,9 @@ class BlockSizes:
             inside = {n for f in e.atoms(Function, Derivative) if _is_given(f) for n in _names(f)}
             if met & names or inside & names:
                 raise NotApplicable(
-                    "a nonlinear function of the sources of one block enters the stream, and no matrix is in "
-                    "between, or a field with such a source is in its own equation: the average over these "
-                    "sources is not known"
+                    "the average over the sources of one block is not known: a nonlinear function of these "
+                    "sources is added to the stream without a matrix in between, or a field that contains "
+                    "these sources is in its own equation"
                 )
             met |= names
             e = _masked(rewritten(e, names, put), averages)[0]

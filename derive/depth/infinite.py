@@ -807,8 +807,8 @@ class _Expansion(_EquationTerms):
         if (self.order * self.unit - order).expand().is_positive:
             return None
         raise NotApplicable(
-            f"L**({order}) is not an integer power of L**({self.unit}), and the series has integer powers of "
-            f"L**({self.unit}) only"
+            f"the equations contain the factor L**({order}), which is not an integer power of "
+            f"L**({self.unit}); the series has integer powers of L**({self.unit}) only"
         )
 
     def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> PowerCoefficients:
@@ -959,8 +959,8 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     e = limit.correlation(name)
     if not (e.lhs.args and e.lhs.args[0] == tau):
         raise NotApplicable(
-            f"{e.lhs} is not the correlation function of a field at a layer time {tau}, from which the "
-            "difference between layers is derived"
+            f"{e.lhs} is not the correlation function of a field at a layer time {tau}; the difference "
+            "between layers is derived from such functions only"
         )
     reader = _Increments(limit)
 
@@ -980,8 +980,9 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     powers = sorted(n for n, x in series.items() if x != 0)
     if not powers or powers[0] > SECOND:
         raise NotApplicable(
-            f"the difference between layers is not found: the fields of {e.lhs} at two layer times do not "
-            "differ up to second order in the distance of the layer times, and higher orders are not derived"
+            f"the difference between layers is not found: the squared difference of the field of {e.lhs} "
+            "between two layer times vanishes up to second order in the distance of the layer times, and "
+            "higher orders are not derived"
         )
     return Diversity(
         Eq(two, both, evaluate=False),

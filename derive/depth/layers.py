@@ -65,7 +65,8 @@ def require_free_layer_times(theory: Theory) -> None:
     for x in (tau, tau_, between, tau_2):
         if x in theory.symbols.values():
             raise NotApplicable(
-                f"the theory has the symbol {x}, which is a layer time of the limit: give it another name"
+                f"the theory has the symbol {x}, which is a layer time of the limit: give this symbol of "
+                "the theory another name"
             )
 
 
@@ -375,8 +376,8 @@ class LayerExpansion(SeriesRing[Expr]):
                 functions.append((name, a))
             elif (at == 0 and a - self.cuts[name] >= low) or (at == 1 and a - self.cuts[name] < high):
                 raise NotApplicable(
-                    "a sum over the layers k is not expanded in the inverse depth: the function "
-                    f"{x} in it, of a layer at an end of the network, jumps within the range of the sum"
+                    f"a sum over the layers k is not expanded in the inverse depth: the sum contains {x}, a "
+                    "function of a layer at an end of the network, which jumps within the range of k"
                 )
         return functions
 
@@ -542,8 +543,9 @@ def place(layer: Expr) -> tuple[Expr, int]:
     base, at = next(((x, y) for x, y in ((ell, tau), (k, tau_), (L, S.One)) if layer.has(x)), (0, S.Zero))
     if not (layer - base).is_Integer:
         raise NotApplicable(
-            f"{layer} is not a layer: take the result of derive.depth.cross_layer, divided by its power of "
-            "the depth with derive.depth.rescale"
+            f"{layer} is in the place of a layer, which must be ell, k or L plus an integer, or an integer: "
+            "take the result of derive.depth.cross_layer, divided by its power of the depth with "
+            "derive.depth.rescale"
         )
     return at, int(layer - base)
 
@@ -586,8 +588,9 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
         gaps = {offsets[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
         if gaps - ({0, -1} if e.direction == 1 else {0, 1}):
             raise NotApplicable(
-                f"the equation of {e.lhs} is not expanded in the inverse depth: {e.lhs} jumps at another "
-                "layer than the functions on the right-hand side; all must jump at the same layer"
+                f"the equation of {e.lhs} is not expanded in the inverse depth: {e.lhs} must jump at the "
+                "same layer as the functions on the right-hand side, or one layer "
+                f"{'below' if e.direction == 1 else 'above'}"
             )
     return offsets
 

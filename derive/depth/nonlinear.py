@@ -144,9 +144,9 @@ class _Effective:
         kinds: set[type[AppliedUndef]] = {a.func for a in functions if len(a.args) == 1}
         if len(kinds) != 1 or any(x.xreplace(known).has(self.h.lhs.func) for x in bodies):
             raise NotApplicable(
-                f"the branch of layer ell is {Add(*branch)}: it must depend on {self.h.lhs} by one undefined "
-                f"function, such as phi({self.h.lhs}); the form of this function is given afterwards, as the "
-                "activation"
+                f"the branch of layer ell is {Add(*branch)}: it must contain {self.h.lhs}, and only as the "
+                f"argument of one undefined function, such as phi({self.h.lhs}); the form of this function "
+                "is given as the option activation"
             )
         return kinds.pop()
 
@@ -176,10 +176,10 @@ class _Effective:
         mean += output.coeff(known) * self.over_source(self.phi(self.u(ell, t)), activation)
         if cancel(mean) != 0:
             raise NotApplicable(
-                f"the output {self.output} of the branch of layer ell must have mean zero over the units; "
-                f"the mean found is {mean}, so that the stream drifts from layer to layer, which the limit "
-                "of infinite depth leaves out: use fields without an index of samples, and subtract the mean "
-                "in the branch, as phi(h) - Mean(phi(h)), or "
+                f"the output {self.output} of the branch of layer ell must have mean zero over the units, "
+                f"but it has the mean {mean}: the stream then drifts from layer to layer, and the limit of "
+                "infinite depth does not contain a drift. Use fields without an index of samples and "
+                "subtract the mean in the branch, as phi(h) - Mean(phi(h)), or "
                 + ("give" if activation is None else "choose")
                 + " an odd activation, such as tanh"
             )

@@ -75,8 +75,9 @@ class ErrorLaw:
         derivative = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
         if k and derivative.has(DiracDelta, Heaviside, Derivative):
             raise NotApplicable(
-                f"the derivative of order {k} of the error {self.body} with respect to the output jumps or "
-                "is not known, and this order of the series contains it: take a lower order"
+                f"the derivative of order {k} of the error {self.body} with respect to the output jumps, "
+                "contains a delta function or is not known, and this order of the series contains the "
+                "derivative: take a lower order"
             )
         return derivative.xreplace({x: self.output})
 

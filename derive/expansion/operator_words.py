@@ -340,7 +340,8 @@ class Recursion(Generic[AlgebraElement]):
         average = self.closure.outputs[0]
         if self.at_order(average.rhs, 0) is not None:
             raise NotApplicable(
-                f"the average {average.lhs} does not vanish at {gamma0} = 0, so that the output has no series"
+                f"the average {average.lhs} does not vanish at {gamma0} = 0, so that the output has no "
+                f"power series in {gamma0}"
             )
         return self.at_order(self.placed(average.rhs), n + 1)
 

@@ -261,7 +261,8 @@ def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int)
     own = closure.theory.program.depth
     if own is not None and own.is_number and own != depth:
         raise ValueError(
-            f"depth = {depth}: the theory has depth {own}; give depth = {own}, or derive it at symbolic depth"
+            f"depth = {depth}: the theory has depth {own}; give depth = {own}, or derive the theory at "
+            "symbolic depth"
         )
     algebra = _Matrices(closure)
     recursion: Recursion[Expr] = Recursion(closure, algebra, depth)

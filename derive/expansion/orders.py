@@ -442,8 +442,8 @@ class Expander(Expressions):
             stem, orders = orders_in(name)
             if orders:
                 raise NotApplicable(
-                    f"the name {name} is that of the part of {stem} of order "
-                    f"{', '.join(map(str, orders))}: give it another name"
+                    f"the name {name} is that of the part of {stem} of order {', '.join(map(str, orders))}: "
+                    f"give the quantity {name} of the theory another name"
                 )
         random = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in random for n in range(order + 1)}
@@ -564,7 +564,7 @@ class Expander(Expressions):
         node = next(iter(body.atoms(Response)))
         fields = [a for a in node.body.atoms(AppliedUndef) if self.kind(a) == "field"]
         if len(fields) != 1:
-            raise NotApplicable(f"the response {node} is not that of a single field")
+            raise NotApplicable(f"the response {node} is not the response of exactly one field")
         moved = node.body.xreplace({fields[0]: at_order(fields[0], n)})
         return body.xreplace({node: Response(moved, node.source)})
 
@@ -575,7 +575,9 @@ class Expander(Expressions):
         """
         atoms = [a for a in factors(body) if not self.is_given(a)]
         if len(atoms) != 2 or any(self.kind(a) != "field" for a in atoms):
-            raise NotApplicable(f"<{body}> is not an average of two fields: the theory must be linear")
+            raise NotApplicable(
+                f"<{body}> is not the average of a product of two fields: the theory must be linear"
+            )
         first, second = sorted(atoms, key=lambda a: (a.args[-1] != t, str(a)))
         return first, second
 
@@ -638,7 +640,10 @@ class Expander(Expressions):
                 "polynomials in these, as for a linear network with the square loss"
             )
         if x.has(self.variable) and not (isinstance(x, Pow) and x.exp.is_Integer):
-            raise NotApplicable(f"the factor {x} is not a power series in {self.variable}")
+            raise NotApplicable(
+                f"the factor {x} is not expanded in {self.variable}: it must be a rational function of "
+                f"{self.variable}"
+            )
         return None
 
     def quantity(self, x: Average | AppliedUndef) -> PowerCoefficients | None:
@@ -747,7 +752,7 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     if not theory.program.rule.discrete:
         raise NotApplicable(
             f"the rule of {theory.program.name} is a flow, which has no learning rate to expand in: give a "
-            "theory of gradient descent, such as of rule='gd'"
+            "theory of gradient descent, such as one that is derived with rule='gd'"
         )
     if not any(e.rhs.has(eta, Function(WEIGHT)) for e in (*theory.equations, *theory.scalars)):
         raise NotApplicable(
@@ -757,8 +762,8 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     for u in theory.sources:
         if any({t, s} <= set(d.args) for d in u.covariance.atoms(KroneckerDelta)):
             raise NotApplicable(
-                f"the noise {u.symbol} is drawn anew at each step, so that the flow is not the limit of "
-                "small steps"
+                f"the random source {u.symbol} is drawn anew at each step, so that the flow is not the "
+                "limit of small steps"
             )
         if u.covariance.has(eta) or _counts_steps(u.covariance):
             raise NotApplicable(
@@ -975,7 +980,7 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     for x, c in moved.items():
         if simplify(c[0]) != 0:
             raise ValueError(
-                f"the map {x} -> {step[x]} must not move {x} when {variable} = 0; it moves it by {c[0]}"
+                f"the map {x} -> {step[x]} must not move {x} when {variable} = 0; it moves {x} by {c[0]}"
             )
     fields: list[dict[Expr, Expr]] = []
     known: dict[tuple[int, int], dict[Expr, Expr]] = {}

@@ -391,7 +391,8 @@ def _regression(theory: Theory) -> Theory:
         past = [x for x in e.terms if x.kind in ("memory", "response")]
         if not past or not all(x.expr.has(Function("h0")) for x in past):
             raise NotApplicable(
-                f"the memory in {e.lhs} = {e.rhs} is not that of h0; for wide layers give center=False"
+                f"the equation {e.lhs} = {e.rhs} must have a memory or response, and each of its memories "
+                "and responses must contain h0; for wide layers give center=False"
             )
         return Equation(e.lhs, (*[x for x in e.terms if x not in past], kernel), e.ranges)
 
@@ -417,8 +418,8 @@ def _regression(theory: Theory) -> Theory:
     } - {*known, *(q.name for q in reduced.order_parameters)}
     if layers:
         raise NotApplicable(
-            f"the lazy regression is for wide layers, whose width over features is the symbol {nu}; with the "
-            f"given widths the equations of {', '.join(x.name for x in equations)} contain "
-            f"{', '.join(sorted(layers))}, quantities of the layers"
+            "the lazy regression is for wide layers, whose width divided by the number of features is the "
+            f"symbol {nu}; with the given widths the equations of {', '.join(x.name for x in equations)} "
+            f"contain {', '.join(sorted(layers))}, quantities of the layers"
         )
     return reduced

@@ -212,7 +212,8 @@ class _Strength(Expander):
             if last < self.wanted:
                 raise NotApplicable(
                     f"order {last + 1} of {name} cannot be computed from lower orders, because powers of "
-                    "1/gamma0 multiply in the error: an error that is linear in the output would do"
+                    "1/gamma0 multiply in the error: use a loss whose error is linear in the output, such "
+                    "as the square loss"
                 )
         theory = _known(theory)
         dependence = SourceDependence(theory, frozenset(self.random))

@@ -328,7 +328,8 @@ def causes(source: str | None = None) -> tuple[Cause, ...]:
     for entry in _paper(source):
         if entry.verdict in FINDINGS and entry.cause not in names:
             raise ValueError(
-                f"{source} {entry.number}: cause = {entry.cause!r}: a finding needs one of the listed causes"
+                f"{source} {entry.number}: cause = {entry.cause!r}: an entry with the verdict "
+                f"{entry.verdict!r} needs one of the listed causes"
             )
     return tuple(sorted(listed, key=lambda cause: FINDINGS.index(cause.verdict)))
 

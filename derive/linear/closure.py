@@ -159,7 +159,7 @@ def _named(equations: tuple[Eq, ...], name: str) -> Expr:
         if str(label) == name:
             return e.rhs
     raise KeyError(
-        f"there is no equation of {name}; there are those of {', '.join(str(e.lhs) for e in equations)}"
+        f"there is no equation of {name}; there are equations of {', '.join(str(e.lhs) for e in equations)}"
     )
 
 

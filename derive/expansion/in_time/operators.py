@@ -463,8 +463,9 @@ class Modes:
             return ModeKernel({(0, 0, f.idle): f.one}, causal=False)
         if x not in self.data or len(self.data) != 1:
             raise NotApplicable(
-                f"the eigenvalues of the constant operator {x} are not known: they are given for the kernel "
-                f"of the data only, of which the theory must have exactly one; it has {len(self.data)}"
+                f"the eigenvalues of the constant operator {x} are not known: eigenvalues are given for the "
+                "kernel of the data only, and the theory must have exactly one kernel of the data; it has "
+                f"{len(self.data)}"
             )
         entries = {(k, k, f.idle): f.ring(rate) for k, rate in enumerate(self.rates) if rate}
         return ModeKernel(entries, unit=-1, causal=False)
@@ -565,8 +566,8 @@ class Modes:
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
             raise NotApplicable(
-                "the terms of a sum differ in the power of the unit of eigenvalues, in being causal or in "
-                f"being transposed; they must agree, and (unit, causal, flipped) are {sorted(kinds)}"
+                "the terms of a sum must agree in the power of the unit of eigenvalues, in being causal "
+                f"and in being transposed; their triples (power, causal, transposed) are {sorted(kinds)}"
             )
         top = max(x.damping for x in live)
         out: list[tuple[Any, PolyElement]] = []
@@ -588,8 +589,9 @@ class Modes:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
         if not a.causal or a.flipped:
             raise NotApplicable(
-                "a product of operators is not evaluated: its first factor must be causal and not "
-                "transposed, because the time of the integral between the two factors is unbounded otherwise"
+                "a product of operators is not evaluated: the first factor must be causal and not "
+                "transposed if the second factor is not transposed, because the time of the integral "
+                "between the two factors is unbounded otherwise"
             )
         x = self.functions
 
@@ -687,8 +689,8 @@ class OperatorValues(ABC):
             if n == 0:
                 if drive:
                     raise NotApplicable(
-                        "the output at gamma0 = 0 has a part that does not depend on the error; it must "
-                        "vanish where the error does"
+                        "the output at gamma0 = 0 has a part that does not depend on the error; this part "
+                        "must be zero"
                     )
                 drive = {k: y for k, y in enumerate(targets) if y}
             errors = ((k, f.volterra(g, a.rates[k], powers[k])) for k, g in drive.items())

@@ -117,14 +117,18 @@ def modes_of(
     if not len(values) == len(parts) == len(counts) or not values:
         raise ValueError(
             f"there are {len(values)} eigenvalues, {len(parts)} targets and {len(counts)} multiplicities; "
-            "give as many of each, and at least one"
+            "give the same number of each, and at least one"
         )
     for x in values:
         if x.is_negative:
-            raise ValueError(f"eigenvalues: {x} is negative; those of a kernel are not")
+            raise ValueError(
+                f"eigenvalues: {x} is negative; the eigenvalues of a kernel must not be negative"
+            )
     for m in counts:
         if m.is_positive is False or m.is_integer is False:
-            raise ValueError(f"multiplicities: {m} must be a positive integer or a symbol for one")
+            raise ValueError(
+                f"multiplicities: {m} must be a positive integer or a symbol for a positive integer"
+            )
     moving, still = [], []
     for x, ks in sift(range(len(values)), values.__getitem__).items():
         squares = [parts[k] for k in ks if parts[k] != 0]
@@ -192,7 +196,7 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
             f"the eigenvalues contain the irrational number {irrational[0]}, and the rates contain "
             + ("symbols or an irrational learning rate" if discrete else "symbols")
             + ", so that it cannot be decided which rates are equal; give numbers for all eigenvalues"
-            + (", and rational numbers for the depth and the learning rate" if discrete else "")
+            + (" and multiplicities, and rational numbers for depth and learning rate" if discrete else "")
         )
     values, scales = (_steps if discrete else _flow)(values, weight)
     field, rates = construct_domain(values, field=True, extension=True)

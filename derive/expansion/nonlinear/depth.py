@@ -385,8 +385,8 @@ def _tangent_products(
     require_order(n, laws.order)
     if len(samples_of(shape)) - BOUND > PERMUTED:
         raise NotApplicable(
-            f"shape: the forest has {len(samples_of(shape)) - BOUND} samples that are summed over, and at "
-            f"most {PERMUTED} are supported for order {n} of the tangent kernel"
+            f"shape: the forest has {len(samples_of(shape)) - BOUND} samples that are summed over; at most "
+            f"{PERMUTED} are supported"
         )
     wanted, products, others = standard(Piece(shape)), [], False
     for y in laws.site.tangent:
@@ -404,8 +404,9 @@ def _tangent_products(
             f"forests({x!r}, {n})" for x in dict.fromkeys(x for y in laws.site.tangent for x, _ in y.factors)
         )
         raise KeyError(
-            f"order {n} of the tangent kernel does not contain the forest that is given as shape, by default "
-            f"that of order 0: give a sum over times that it contains, such as one of the expansion's {names}"
+            f"order {n} of the tangent kernel does not contain the forest that is given as shape (by "
+            "default 1, the forest of order 0): give a sum over times that this order contains, such as "
+            f"one of the expansion's {names}"
         )
     return products
 
@@ -475,8 +476,8 @@ class Leading:
         if not self.terms:
             known = self.beyond + 1
             raise NotApplicable(
-                "the leading powers cancel: of a coefficient it is only known that its degree in ell and L "
-                f"is below {known}, because lower powers are not computed"
+                "the leading powers of a coefficient cancel, and lower powers are not computed: the degree "
+                f"of this coefficient in ell and L is only known to be below {known}"
             )
         return Add(*[c * ell**a * L**b for (a, b), c in self.terms.items()])
 

@@ -628,7 +628,7 @@ class NonlinearExpansion(Laws, Expansion):
         law = next((x for x in self.laws.values() if x.tensor.name == name), None)
         if law is None:
             names = ", ".join(dict.fromkeys(x.name for x in self.laws))
-            raise KeyError(f"no order parameter {name!r} with factors; there are {names}")
+            raise KeyError(f"no order parameter or output {name!r} with factors; there are {names}")
         writer = self.writer(self._last if name == OUTPUT else self.site.layer - law.shift)
         pairs = []
         for forest in self.forests(name, n):

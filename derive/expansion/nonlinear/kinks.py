@@ -519,7 +519,10 @@ class KinkExpansion(Expansion):
             If the name is another one.
         """
         if name not in self.jumps:
-            raise KeyError(f"no contribution to {name!r}; there are those to {', '.join(self.jumps)}")
+            raise KeyError(
+                f"no contribution of units at the kink to {name!r}; there are contributions to "
+                f"{', '.join(self.jumps)}"
+            )
         jump, ways = self.jumps[name], []
         for cases in (jump.cases, jump.after):
             total: Expr = S.Zero
@@ -692,13 +695,13 @@ class KinkExpansion(Expansion):
         (sqrt(K_x)*(-dv - v)/pi, -K_x**(3/2)*v**2/(2*pi))
         """
         if name not in ("G", OUTPUT):
-            raise KeyError(f"no closed form of {name!r}; there are those of G and {OUTPUT}")
+            raise KeyError(f"no closed form of {name!r}; there are closed forms of G and {OUTPUT}")
         if self.drifts:
             raise NotApplicable(
                 f"one_sample({name!r}): with several hidden layers the source u of h moves at random during "
                 "training, so that units reach the kink at random times and the average over them has no "
-                "closed form; use a theory of one hidden layer, or coefficient, which leaves the average "
-                "unevaluated"
+                "closed form; use a theory of one hidden layer, or the method coefficient, which leaves "
+                "the average unevaluated"
             )
         body = self.jumps[name].cases[(True,) if name == OUTPUT else (True, True)]
         kernel = Symbol("K_x", positive=True)
@@ -985,7 +988,8 @@ def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr)
     meets = solve(start + force * near * v, v)[0] if sign(force * near) == -side else None
     if meets is not None and sign(force * far) == side:
         raise NotApplicable(
-            f"with slopes {series.above} and {series.below} units are pushed onto the kink from both sides"
+            f"with the slope {series.above} above the kink and the slope {series.below} below it, units are "
+            "pushed onto the kink from both sides"
         )
 
     def unit(crossed: bool, moved: Expr) -> tuple[Expr, Expr]:

@@ -110,9 +110,10 @@ def read(theory: Theory) -> Site:
     names = [e.name for e in theory.equations]
     if set(names) != {"h", "z", "g"}:
         raise NotApplicable(
-            "the series in gamma0 of a nonlinear theory needs the fields g, h and z and no others, which "
-            "perceptrons with a nonlinear activation have, if their hidden layers are one layered field with "
-            f"one family of matrices between them; this theory has the fields {', '.join(sorted(set(names)))}"
+            "the series in gamma0 of a nonlinear theory needs the fields g, h and z and no others (those "
+            "of a perceptron with a nonlinear activation whose hidden layers are one layered field with "
+            "one family of matrices between them); this theory has the fields "
+            f"{', '.join(sorted(set(names)))}"
         )
     deep = len(names) > 3
     families = {e.name for e in theory.equations if e.layers}
@@ -262,7 +263,8 @@ class _Reader:
         error = Function("Delta")(sample, s)
         if (error in factors) != memory or gamma0 not in factors:
             raise NotApplicable(
-                f"the term {term.expr} must be gamma0 times a response, or gamma0 Delta times a correlation"
+                f"the term {term.expr} must contain gamma0 times a response, or gamma0 Delta times a "
+                "correlation"
             )
         kernels = [f for f in factors if isinstance(f, AppliedUndef) and {sample, mu} <= set(f.args)]
         if len(kernels) > 1:
@@ -272,8 +274,8 @@ class _Reader:
         weight = Mul(*[f for f in factors if f not in (*kernels, gamma0, error)])
         if weight.has(mu, sample, ell) or not (memory or weight == 1):
             raise NotApplicable(
-                f"the term {term.expr} has the factor {weight}; a response must have no factor, and that of "
-                "a memory must not depend on samples or on the layer"
+                f"the term {term.expr} has the factor {weight}; a term with a response must not have a "
+                "further factor, and the factor of a memory must not depend on samples or on the layer"
             )
         if memory:
             self.weights.add(weight)
@@ -311,7 +313,8 @@ class _Reader:
             body = self.phi(Function("h")(site, mu, t)) if what == "phi" else Function("g")(site, mu, t)
             if atom.body != body or q.definition != Average(atom) / gamma0:
                 raise NotApplicable(
-                    f"the order parameter {q.symbol} = {q.definition} is not the response of {what}"
+                    f"the order parameter {q.symbol} = {q.definition} is not the average response of {body} "
+                    f"to {atom.source}, divided by gamma0"
                 )
             return int(q.symbol.args[0] - site)
         return None

@@ -92,7 +92,7 @@ def test_limits_that_depend_on_the_other_time() -> None:
 
 
 def test_a_stretched_index_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="set pairs of indices equal"):
+    with pytest.raises(NotImplementedError, match="of each of these pairs equal"):
         functional_derivative(Sum(h(2 * i) * F(i), (i, 0, 3)), h(k))
 
 

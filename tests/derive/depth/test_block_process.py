@@ -144,7 +144,7 @@ def test_full_blocks() -> None:
 
 
 def test_networks_without_a_limit_say_why() -> None:
-    with pytest.raises(NotApplicable, match="nonlinear function of the sources of one block"):
+    with pytest.raises(NotApplicable, match="nonlinear function of these sources is added to the stream"):
         layer_process(mean_field(perceptrons(hidden=False)), Scaling())
     whole = attention(L, branch=beta / L, rule=GradientDescent(eta * L), **BARE)
     with pytest.raises(

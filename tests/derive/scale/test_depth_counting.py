@@ -62,9 +62,9 @@ def test_a_missing_power_is_seen():
 
 
 def test_unstable_scalings_are_refused():
-    with pytest.raises(NotApplicable, match="drives itself"):
+    with pytest.raises(NotApplicable, match="enters its own equation"):
         sizes(steps(2), STEADY)
-    with pytest.raises(NotApplicable, match="drives itself"):
+    with pytest.raises(NotApplicable, match="enters its own equation"):
         sizes(steps(0), Domain((form_of(0 * alpha)[0],) * 2))
     with pytest.raises(NotApplicable, match="need the times 0, 1 and 2"):
         at_all_steps(steps(1), STABLE)

@@ -227,7 +227,7 @@ def test_wrong_files_are_refused() -> None:
         size_series(experiment, "alpha_B", 1)
     with pytest.raises(SpecError, match=r"network.width_ratio.* must be one number"):
         size_series(experiment.replace({WIDE: [1.0, 2.0]}), "nu", 1)
-    with pytest.raises(SpecError, match=r"no series in 1/nu: .*not a power series"):
+    with pytest.raises(SpecError, match=r"no series in 1/nu: .*must be a rational function"):
         size_series(experiment.replace({"network.parametrization": "ntk"}), "nu", 1)
     tables = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 2}}
     fixed_data = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])

@@ -192,7 +192,7 @@ def test_a_program_without_a_series_says_what_it_would_need() -> None:
 
     square = (y(mu) - f(mu, t)) ** 2 / 2
     said = refusal(lines, square)
-    assert "needs the fields g, h and z and no others, which perceptrons with a nonlinear" in said
+    assert "needs the fields g, h and z and no others (those of a perceptron with a nonlinear" in said
     assert "this theory has the fields a, b, g_a, g_b, omega, z_a" in said
     second = {**lines, q(mu, t): Mean(w.symbol * b(mu, t)) / gamma0}
     assert "has the outputs f, q, and the expansion needs one" in refusal(second, square + q(mu, t) ** 2)
