@@ -633,7 +633,8 @@ class Recurrences:
         """
         if M.has(ell, Z):
             raise NotApplicable(
-                "the coefficients of the recurrence depend on the layer; only constant ones are solved"
+                "the coefficients of the recurrence depend on the layer; only recurrences with constant "
+                "coefficients are solved"
             )
         if len(f) == 1:
             return [self.scalar(M[0], f[0], k, start[0], at)]

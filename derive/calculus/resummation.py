@@ -87,7 +87,8 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
     """
     if free := set().union(*[c.free_symbols for c in series.coefficients]):
         raise ValueError(
-            f"the coefficients contain {', '.join(sorted(map(str, free)))}: put in numbers first"
+            f"the coefficients contain {', '.join(sorted(map(str, free)))}: substitute numbers for these "
+            "symbols first"
         )
     with mpmath.workdps(digits):
         known = [mpmath.mpf(c.evalf(digits)) for c in series.steps()]

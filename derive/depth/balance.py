@@ -226,7 +226,8 @@ def _functions(e: Expr) -> Iterator[str]:
     elif isinstance(e, Pow) and isinstance(e.base, AppliedUndef):
         if not (e.exp.is_Integer and e.exp.is_positive):
             raise NotApplicable(
-                f"{e} is not a positive integer power of a function, so its size cannot be counted"
+                f"{e} is not a positive integer power of a function, so that its size in powers of L is not "
+                "counted"
             )
         yield from [str(e.base.func)] * int(e.exp)
     elif isinstance(e, AppliedUndef) and not any(isinstance(y, AppliedUndef) for y in e.args):

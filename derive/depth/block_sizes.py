@@ -349,7 +349,7 @@ class BlockSizes:
         for x in e.args:
             if isinstance(x, Expr) and self.order(x).power > 0:
                 raise NotApplicable(
-                    f"the argument {x} of {e} grows with the depth like L**({self.order(x).power}); "
+                    f"the argument {x} of {e} may grow with the depth, like L**({self.order(x).power}); "
                     "arguments of functions must stay finite"
                 )
 
@@ -523,8 +523,9 @@ class BlockSizes:
                 return
         grown = sorted(n for n, x in self.orders.items() if x.power != before[0][n].power)
         raise NotApplicable(
-            f"the sizes of {', '.join(grown)} in powers of L are not found: these quantities drive each "
-            "other, and their powers of L grow without end when the equations are iterated"
+            f"the sizes of {', '.join(grown)} in powers of L are not found: these quantities depend on "
+            "themselves or on each other, and their powers of L grow without end when the equations are "
+            "iterated"
         )
 
     def _equations(self) -> Iterator[tuple[str, DepthOrder]]:
@@ -583,7 +584,8 @@ class BlockSizes:
                 return orders
         raise NotApplicable(
             "the sizes of the responses within a block in powers of L are not found: fields of the block "
-            "drive each other, and these powers grow without end when the equations are iterated"
+            "depend on themselves or on each other, and these powers grow without end when the equations "
+            "are iterated"
         )
 
 

@@ -449,8 +449,8 @@ def aligned(cross: CrossLayer) -> CrossLayer:
                 if shifts.setdefault(source, shift) != shift:
                     raise NotApplicable(
                         f"the equations contain responses to the source {source} at its layers "
-                        f"{ell - shifts[source]} and {x.args[1]}, the latter in {x}; all of them must have "
-                        "the same shift of ell"
+                        f"{ell - shifts[source]} and {x.args[1]}, the latter in {x}; all responses to one "
+                        "source must contain its layer with the same shift of ell"
                     )
     return relabelled(cross, {n: x for n, x in shifts.items() if x != 0}) if any(shifts.values()) else cross
 

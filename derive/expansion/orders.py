@@ -386,7 +386,8 @@ def expand_sizes(
     if not any(x.has(size) for x in (*right, *(u.covariance for u in theory.sources))):
         raise NotApplicable(
             f"the theory does not depend on the symbol {size} with the assumptions that it has here; "
-            f"theory.symbols has the symbols of the theory, {', '.join(theory.symbols)}, with theirs"
+            "theory.symbols contains the symbols of the theory with their assumptions: "
+            f"{', '.join(theory.symbols)}"
         )
     scales: list[tuple[str, Expr]] = []
     absorbed = theory
@@ -412,7 +413,7 @@ def _require_other_sizes(theory: Theory, size: Symbol, together: Mapping[Symbol,
         if key not in known.values():
             others = ", ".join(x for x in known if x != str(size))
             problem = (
-                f"{key!r} is not the symbol of the theory, which is theory.symbols[{str(key)!r}]"
+                f"{key!r} has other assumptions than the symbol of the theory, theory.symbols[{str(key)!r}]"
                 if str(key) in known
                 else f"the theory has no symbol {key}; give one of {others}"
             )

@@ -380,8 +380,8 @@ def _regression(theory: Theory) -> Theory:
     channels = next((e.symbol for e in equations if e.symbol.args != (t,)), None)
     if channels is not None:
         raise NotApplicable(
-            f"the lazy regression is that of one output; {channels} has an index of outputs: leave out the "
-            "option outputs"
+            f"the lazy regression is derived for one output; {channels} has an index of outputs: leave out "
+            "the option outputs"
         )
     kernel = Term("memory", Function("h0")(s), kernel=remaining - 1, reach="strict")
 

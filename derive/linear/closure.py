@@ -297,8 +297,9 @@ class _Closure:
         if family_rows and len(family_rows) < len(self.rows):
             outside = ", ".join(str(r.lhs) for r in self.rows if r.layers is None)
             raise NotApplicable(
-                f"the equation of {outside} does not belong to the family of layers; a closure takes "
-                "theories in which all equations of fields belong to it, or theories without such a family"
+                f"the equations of these fields do not belong to the family of layers: {outside}; a closure "
+                "takes theories in which all equations of fields belong to it, or theories without such a "
+                "family"
             )
         sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
         blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]

@@ -714,7 +714,7 @@ class OperatorValues(ABC):
                 raise NotApplicable(
                     f"error plus output do not equal the target of mode {k} at order {n} in gamma0: the "
                     "linear equations of the error at all orders must have the same kernel, and may differ "
-                    "in their drive only"
+                    "in their inhomogeneous term only"
                 )
 
     def feedback(self) -> PolyElement:

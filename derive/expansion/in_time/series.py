@@ -782,8 +782,8 @@ def in_time(
     if other := [k for k in given if k not in weight.free_symbols - {t, s, P}]:
         named = ", ".join(sorted(map(str, weight.free_symbols - {t, s, P}))) or "none"
         raise ValueError(
-            f"constants: {other[0]!r} is not a symbol of the training rule (symbols of the rule: {named}); "
-            "take symbols with their assumptions from theory.symbols"
+            f"constants: {other[0]!r} is not one of the symbols of the training rule for which a constant "
+            f"can be given ({named}); take symbols with their assumptions from theory.symbols"
         )
     weight = weight.subs({P: samples_of(modes)} | given)
     if weight.has(t, s):

@@ -327,8 +327,9 @@ class AtFixedPoint:
             rest = self.product(y, c, tensor)
             if len(shifts) > 1 or not rest.is_ground:
                 raise NotApplicable(
-                    f"the recursion of {tensor.name} over layers is not solved: it must be a factor that is "
-                    "the same in all layers, times the value in the neighbouring layer, plus a source"
+                    f"the recursion of {tensor.name} over layers is not solved: its right-hand side must be "
+                    "a factor that is the same in all layers, times the value in the neighbouring layer, "
+                    "plus a source"
                 )
             m += rest.coeff(1)
         if step == 0:

@@ -508,9 +508,7 @@ def test_steps_that_reverse_the_error_have_the_series_of_rates_beside_them() -> 
 
 def test_values_of_other_symbols_are_refused() -> None:
     for key in ("eta", Symbol("q"), L):
-        with pytest.raises(
-            ValueError, match=r"constants: .* is not a symbol of .* rule .symbols of the rule: eta"
-        ):
+        with pytest.raises(ValueError, match=r"constants: .* is not one of the symbols of .*given .eta"):
             words(0, "gd").in_time([1], [y], depth=1, constants={key: 1})
 
 
