@@ -442,8 +442,8 @@ class _Process:
         for _, x in self.terms(added):
             if self.blocks.degree(x) > 1:
                 raise NotApplicable(
-                    f"the equation of {lhs} has no limit that is known: {x} is a nonlinear function of the "
-                    "sources of one block, and no matrix is in between"
+                    f"the limit of the equation of {lhs} is not known: {x} is a nonlinear function of the "
+                    "sources of one block and is added to the stream without a matrix in between"
                 )
 
     def inner_equation(self, name: str) -> Eq:

@@ -396,8 +396,8 @@ class _Entries:
         """
         if not isinstance(x, Memory):
             raise NotApplicable(
-                f"a product of causal kernels contains the operator {x}; all must be memory kernels, which "
-                "are a correlation times the error"
+                f"a product of causal kernels contains the operator {x}; each of its factors must be a "
+                "memory kernel, a correlation times the error"
             )
         self.count += 1
         a = self.count - 1

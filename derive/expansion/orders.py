@@ -413,7 +413,8 @@ def _require_other_sizes(theory: Theory, size: Symbol, together: Mapping[Symbol,
         if key not in known.values():
             others = ", ".join(x for x in known if x != str(size))
             problem = (
-                f"{key!r} has other assumptions than the symbol of the theory, theory.symbols[{str(key)!r}]"
+                f"{key!r} differs in type or assumptions from the symbol of the theory, which is "
+                f"theory.symbols[{str(key)!r}]"
                 if str(key) in known
                 else f"the theory has no symbol {key}; give one of {others}"
             )

@@ -392,7 +392,7 @@ def _regression(theory: Theory) -> Theory:
         if not past or not all(x.expr.has(Function("h0")) for x in past):
             raise NotApplicable(
                 f"the equation {e.lhs} = {e.rhs} must have a memory or response, and each of its memories "
-                "and responses must contain h0; for wide layers give center=False"
+                "and responses must contain h0; for wide layers of isotropic() give center=False"
             )
         return Equation(e.lhs, (*[x for x in e.terms if x not in past], kernel), e.ranges)
 

@@ -203,8 +203,8 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
     decays = [field.one - x for x in rates] if discrete else [-x for x in rates]
     if discrete and (vanishing := [m for m, v in zip(modes, decays, strict=True) if not v]):
         raise NotApplicable(
-            f"the lazy error of eigenvalue {vanishing[0].eigenvalue} vanishes after one step, so that its "
-            "sums are not geometric; choose another learning rate"
+            f"the lazy error of eigenvalue {vanishing[0].eigenvalue} vanishes after one step, and the "
+            "series in time needs lazy errors that do not vanish; choose another learning rate"
         )
     powers, exponents = _generators(field, decays, rates, discrete)
     return Scales(field, tuple(rates), powers, exponents, **scales)
@@ -768,7 +768,9 @@ def in_time(
         )
     law = ErrorLaw.of(closure.theory)
     if not law.affine or law.slope(1) != -1:
-        raise NotApplicable(f"the error {law.body} is not the target minus the output")
+        raise NotApplicable(
+            f"the error {law.body} is not the target minus the output, as the series in time requires"
+        )
     if targets is None:
         targets = [norm] if len(eigenvalues) == 1 else [Symbol(f"y{k + 1}") for k in range(len(eigenvalues))]
         if multiplicities is None and len(eigenvalues) == 1:
