@@ -212,8 +212,8 @@ class _Strength(Expander):
             if last < self.wanted:
                 raise NotApplicable(
                     f"order {last + 1} of {name} cannot be computed from lower orders, because powers of "
-                    "1/gamma0 multiply in the error: use a loss whose error is linear in the output, such "
-                    "as the square loss"
+                    "1/gamma0 above the first enter: the error must be linear in the output, as for the "
+                    "square loss, and the output must not contain a higher power than 1/gamma0"
                 )
         theory = _known(theory)
         dependence = SourceDependence(theory, frozenset(self.random))
