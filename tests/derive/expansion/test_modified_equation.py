@@ -92,7 +92,7 @@ def test_truncated_equations_miss_iterates_by_the_next_order(order: int) -> None
 
 
 def test_bad_maps_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"must not move x when eta = 0; it moves it by 1"):
+    with pytest.raises(ValueError, match=r"must not move x when eta = 0; it moves x by 1"):
         modified_equation({x: x + 1 + eta}, 1)
     with pytest.raises(ValueError, match="not a polynomial in the step"):
         modified_equation({x: x + x * eta / (1 + eta)}, 1)

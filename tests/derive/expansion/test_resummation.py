@@ -87,7 +87,7 @@ def test_series_that_tell_nothing() -> None:
     a = symbols("a")
     with pytest.raises(ValueError, match="contain a"):
         radius(PowerSeries((1, a, 1, 1, 1)))
-    with pytest.raises(ValueError, match="no estimate from 2 coefficients"):
+    with pytest.raises(ValueError, match="from the 2 coefficients"):
         radius(PowerSeries((1, 1)))
 
 

@@ -92,7 +92,7 @@ def test_deep_networks_have_no_closed_form_of_one_sample() -> None:
         assert deep.layer(name) != 0
         with pytest.raises(NotApplicable, match=rf"one_sample\('{name}'\): with several hidden layers"):
             deep.one_sample(name)
-    with pytest.raises(KeyError, match="no contribution to 'X'; there are those to Phi, G, f, A, B"):
+    with pytest.raises(KeyError, match="kink to 'X'; there are contributions to Phi, G, f, A, B"):
         deep.layer("X")
 
 

@@ -112,7 +112,7 @@ def test_other_networks_have_no_lazy_regression() -> None:
     """They ended in a KeyError without a reason."""
     with pytest.raises(NotApplicable, match=r"v\(c, t\) has an index of outputs"):
         lazy_regression(mean_field(isotropic(depth=1, outputs=2)), 1)
-    with pytest.raises(NotApplicable, match="whose width over features is the symbol nu"):
+    with pytest.raises(NotApplicable, match="whose width divided by the number of features is the symbol nu"):
         lazy_regression(mean_field(isotropic(depth=1, widths=S(2))), 1)
     with pytest.raises(NotApplicable, match="have the attributes lamda, w_star"):
         lazy_regression(mean_field(structured(depth=1, data="full-batch", center=False)), 1)
