@@ -276,13 +276,14 @@ class _Closure:
         for x in row.actions:
             if x.reach not in ("strict", "flow"):
                 raise NotApplicable(
-                    f"{x.expr} in the equation of {row.lhs} must be a memory of strictly earlier times, "
-                    "because a closure takes only sources and such memories"
+                    f"the term {x.expr} in the equation of {row.lhs} must be a sum over the steps 0..t-1 "
+                    "or an integral from 0 to t of past fields, because a closure takes only Gaussian "
+                    "sources and such terms"
                 )
             if x.field.args[0] != row.field.args[0]:
                 raise NotApplicable(
-                    f"{x.expr} in the equation of {row.lhs} is a memory of another layer; a closure takes "
-                    "memories of fields of the same layer only"
+                    f"the term {x.expr} in the equation of {row.lhs} is a memory of a field of another "
+                    "layer; a closure takes memories of fields of the same layer only"
                 )
             entry = x.times(1 / self.scale).entry
             kernels[x.name] = kernels.get(x.name, S.Zero) + entry

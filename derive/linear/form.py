@@ -85,7 +85,8 @@ class Row(Equation):
         """The field on the left-hand side; raises NotApplicable for an equation of a rate of change."""
         if isinstance(self.lhs, Derivative):
             raise NotApplicable(
-                f"{self.lhs} is a rate of change: its equation does not give the field itself"
+                f"the equation of {self.lhs} gives a rate of change, and an equation that gives the field "
+                "itself is needed"
             )
         return self.lhs
 
@@ -98,7 +99,7 @@ class Row(Equation):
         if len(self.sources) != 1 or self.sources[0].weight != 1:
             sources = Add(*[x.expr for x in self.sources])
             raise NotApplicable(
-                f"the equation of {self.lhs} must have one Gaussian source with factor 1; it has "
+                f"the equation of {self.lhs} must have exactly one Gaussian source, with factor 1; it has "
                 f"{sources or 'no source'}"
             )
         return self.sources[0].field
@@ -131,8 +132,8 @@ class LinearForm:
             if r.name == name and (site is None or r.field.args[0] == sympify(site, strict=True)):
                 return r
         raise KeyError(
-            f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are "
-            f"{', '.join(str(r.lhs) for r in self.rows)}"
+            f"there is no equation of {name}{'' if site is None else f'({site}, ...)'}; there are "
+            f"equations of {', '.join(str(r.lhs) for r in self.rows)}"
         )
 
     @cached_property
@@ -187,7 +188,10 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
     given: Expr = S.Zero
     for x in e.terms:
         if _random_in(x.coefficient, random) or _random_in(x.kernel, random):
-            raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {x.expr}")
+            raise NotApplicable(
+                f"the equation of {e.lhs} must be linear in fields and Gaussian sources, and its term "
+                f"{x.expr} is not"
+            )
         for part in _parts(x, random):
             random_atoms = _random_in(part.field, random)
             if not random_atoms:
@@ -196,7 +200,10 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
             a = next(iter(random_atoms))
             factor = part.field / a
             if len(random_atoms) > 1 or _random_in(factor, random):
-                raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part.expr}")
+                raise NotApplicable(
+                    f"the equation of {e.lhs} must be linear in fields and Gaussian sources, and its term "
+                    f"{part.expr} is not"
+                )
             before, under = (S.One, factor) if factor.has(s) else (factor, S.One)
             factors = part.coefficient * before, part.kernel * under
             term = LinearTerm(part.kind, a, *factors, part.over, part.reach, part.matrix, part.rule)
@@ -222,8 +229,8 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
             known = {(Sum, t - 1): "strict", (Sum, t): "past", (Integral, t): "flow"}
             if reach or lower != 0 or len(past) > 1 or (kind, upper) not in known:
                 raise NotApplicable(
-                    f"the term {x.expr} must contain one sum over past times only, over the steps 0..t-1 or "
-                    "0..t, or one integral from 0 to t"
+                    f"the term {x.expr} must contain at most one sum or integral over past times: a sum "
+                    "over the steps 0..t-1 or 0..t, or an integral from 0 to t"
                 )
             reach = known[kind, upper]
         ranges = (*x.over, *[IndexRange(*lim) for lim, _ in reversed(limits) if lim[0] != s])

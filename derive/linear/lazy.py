@@ -116,17 +116,17 @@ class _Lazy:
                 )
             elif value not in self.known:
                 raise NotApplicable(
-                    f"the lazy limit is not derived: the correlation {e.lhs} is {value} at gamma0 = 0, "
-                    "which is neither that of the neighbouring layer nor that of the input or readout"
+                    f"the lazy limit is not derived: the correlation {e.lhs} is {value} at gamma0 = 0; it "
+                    "must be the correlation of the neighbouring layer, of the input or of the readout, "
+                    "without a factor"
                 )
             else:
                 kernel = self.known[value]
                 if any(str(x.func) in names for x in kernel.definition.atoms(AppliedUndef)):
                     raise NotApplicable(
                         f"the lazy limit is not derived: the correlation {e.lhs} is {kernel.definition} at "
-                        "gamma0 = 0, which changes from layer to layer, and must be the same in all layers: "
-                        "leave out decay and noise of the weights, with initial variance 1, or give one "
-                        "hidden layer"
+                        "gamma0 = 0 and changes from layer to layer; it must be the same in all layers. "
+                        "Use weights of initial variance 1 without decay and noise, or one hidden layer"
                     )
                 self.correlations[name] = kernel
         self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}
@@ -160,16 +160,17 @@ class _Lazy:
                 name, value = self.responses[str(x.func)]
                 if not isinstance(value, Indexed) or value.args[0] != k.operator.args[0]:
                     raise NotApplicable(
-                        f"the lazy limit is not derived: the response {name} is {value} at gamma0 = 0; for a "
-                        f"recursion over layers it must be the kernel {k.operator.args[0]} of one layer"
+                        f"the lazy limit is not derived: the response {name} is {value} at gamma0 = 0; in "
+                        f"a recursion over layers it must be the kernel {k.operator.args[0]} of one layer, "
+                        "without a factor"
                     )
                 step += value.args[1] - name.args[1] + x.args[0] - ell
             else:
                 increment += self.started(x)
         if increment.has(ell):
             raise NotApplicable(
-                f"the lazy limit is not derived: {increment}, the term that each layer adds, depends on the "
-                "layer; it must be the same in all layers"
+                f"the lazy limit is not derived: at gamma0 = 0 the kernel {k.operator} contains "
+                f"{increment}, which depends on the layer ell; this part must be the same in all layers"
             )
         count = factor(self.count(step)) if step != 0 else S.One
         return replace(k, definition=count * tidy_sums(increment))
@@ -198,8 +199,8 @@ class _Lazy:
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(
-                "the lazy limit is not derived: a recursion must go to the neighbouring layer of a family of "
-                f"layers, and its step is {step}"
+                "the lazy limit is not derived: a recursion over layers must lead from the layer ell of a "
+                f"family of layers to the layer ell + 1 or ell - 1, and this recursion has the step {step}"
             )
         return ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1
 
@@ -235,15 +236,16 @@ class _Lazy:
         kernels = [table[x.args[0] if flip else x] for x, flip in zip(letters, turned, strict=True)]
         if len(kernels) != 2 or turned[0] or not kernels[int(turned[1])].causal:
             raise NotApplicable(
-                f"the lazy limit is not derived: the product of operators {word} is neither K X nor X K^T "
-                "with two kernels, of which K is causal"
+                f"the lazy limit is not derived: the product of operators {word} must have the form K X or "
+                "X K^T, with two kernels K and X, of which K is causal"
             )
         left, right = kernels
         if len(left.rows) != len(rows):
             raise NotApplicable(
-                f"the lazy limit is not derived: the output has the indices {rows}, and the kernel of "
-                f"{letters[0]} has {tuple(r.index for r in left.rows)} on its left; the numbers of indices "
-                "must agree, as for one output and samples without positions"
+                f"the lazy limit is not derived: the output has the indices {rows} beside the time, and "
+                f"the kernel {letters[0]} has the indices {tuple(r.index for r in left.rows)} at its first "
+                "time; both must have the same number of indices, as for one output and samples without "
+                "positions"
             )
         names = tuple(Symbol(f"{r.index.name}_1", **r.index.assumptions0) for r in left.cols)
         other = right.at((), names, t, s) if turned[1] else right.at(names, (), s, t)

@@ -59,8 +59,9 @@ class WithoutCode:
     def _refused(self, *_: Any, **__: Any) -> str:
         """Raise TypeError with a message that says how to make a matrix expression of a word."""
         raise TypeError(
-            f"{self} is a letter of an operator word, which has no shape: make the word a matrix expression "
-            "first (derive.linear.operators.matrix, or .matrix of the closure or expansion that it is from)"
+            f"{self} is a letter of an operator word, which has no shape: make the word a matrix "
+            "expression first, by the method matrix(word) of the closure or expansion that contains the "
+            "word, or by the function matrix of derive.linear.operators"
         )
 
     _lambdacode = _pythoncode = _numpycode = _scipycode = _cupycode = _jaxcode = _mpmathcode = _refused

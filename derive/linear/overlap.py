@@ -48,7 +48,8 @@ def read_first(theory: Theory) -> Theory:
     pairs = [Mul.make_args(a.body) for _, a in averages]
     if len(pairs) != 1 or len(pairs[0]) != 2 or any(getattr(x, "args", ())[:1] != (last,) for x in pairs[0]):
         raise NotApplicable(
-            f"the scalars of {name} must contain one average, of a product of two fields of its last layer"
+            f"the scalars of {name} must contain exactly one average, and this average must be of a "
+            "product of two fields of the last layer"
         )
     ((output, overlap),) = averages
 
@@ -98,8 +99,9 @@ def read_first(theory: Theory) -> Theory:
     ways = [e for k in (0, 1) if last != 1 and (e := added(k))]
     if last != 1 and not ways:
         raise NotApplicable(
-            f"the output {output.rhs} of {name} cannot be evaluated in the first layer: the part that a "
-            "later layer adds to the average is not a sum of terms of its fields"
+            f"the output {output.rhs} of {name} cannot be evaluated in the first layer: the difference of "
+            "this average between two neighbouring layers is not found as a sum of terms in the equation "
+            "of one of its fields"
         )
     first = tuple(x.rewrite(lambda e: at(S.One, e)) for x in output.terms)
     added_equations = tuple(e for e in ways[:1] if e.terms)

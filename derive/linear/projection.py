@@ -193,7 +193,7 @@ class _Projection:
             kinds[x.name] = self.free(f"{x.name}_p" if lower_name in self.taken else lower_name)
         correlation = next((x for x in theory.correlations() if _pair_of(x, field)), None)
         if correlation is None:
-            raise NotApplicable(f"the theory has no correlation function of {field}")
+            raise NotApplicable(f"the theory has no correlation function of {field} with itself")
         self.correlation = correlation.name
         self.require_one_layer(correlation)
 
@@ -216,9 +216,9 @@ class _Projection:
             others = any(r.index not in (ell, mu, alpha) for r in x.ranges)
             if others or (mu in symbol.args and x in fields and symbol.args[self.layers :] != (mu, t)):
                 raise NotApplicable(
-                    f"the field, source or correlation {symbol} has further indices; fields that are "
-                    "projected on the error, and their correlations, may have a layer, samples and times "
-                    "only, as those of mlp"
+                    f"{symbol} has further indices: a field that is projected on the error, its sources "
+                    "and its correlation may have a layer ell, samples mu and alpha, and times only, as "
+                    "those of mlp"
                 )
 
     def reduce(self) -> Theory:
@@ -306,8 +306,9 @@ class _Projection:
             past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
             if past:
                 raise NotApplicable(
-                    f"the equation of {e.lhs} contains {past[0]}; earlier values of {self.field} may enter "
-                    f"by the projection only, the sum over samples of {self.error}*{self.field}"
+                    f"the equation of {e.lhs} contains {past[0]}; values of {self.field} at other times "
+                    f"than {t} may enter only by the projection, the sum over samples of "
+                    f"{self.error}*{self.field}"
                 )
 
     # -- the new field --------------------------------
@@ -330,9 +331,9 @@ class _Projection:
                 projected = replace(x, field=self.p(*x.field.args[: self.layers], *at, t))
             else:
                 raise NotApplicable(
-                    f"the equation of {e.lhs} has the term {x.expr}; each term must be a Gaussian source, a "
-                    f"sum over past times of a field without the index {mu}, or the field {self.field} at "
-                    f"{mu} and {t} with a factor that does not depend on {mu}"
+                    f"the equation of {e.lhs} has the term {x.expr}; each term must be a Gaussian source, "
+                    f"a sum or integral over past times of a field without the index {mu}, or the field "
+                    f"{self.field} at {mu} and {t} with a factor that does not depend on {mu}"
                 )
             terms.append(replace(projected, matrix=x.matrix, rule=RULE))
         ranges = tuple(r for r in e.ranges if r.index != mu)

@@ -133,7 +133,9 @@ class CrossLayer(Summarised):
         found = next((e for e in each if e.lhs.args[0] == sympify(site)), None)
         if found is None:
             layers = ", ".join(dict.fromkeys(str(e.lhs.args[0]) for e in each))
-            raise KeyError(f"site = {site}: {name} has no equation at this layer, but at {layers}")
+            raise KeyError(
+                f"site = {site}: {name} has no equation at this layer; it has equations at {layers}"
+            )
         return found
 
     def correlation(self, name: str) -> Eq:
@@ -249,7 +251,7 @@ def find(equations: Iterable[EquationLike], name: str, kind: str = "equation") -
     for e in equations:
         if str(getattr(e.lhs, "expr", e.lhs).func) == name:
             return e
-    raise KeyError(f"there is no {kind} of {name}, but of {', '.join(str(e.lhs) for e in equations)}")
+    raise KeyError(f"there is no {kind} {name}; there are {', '.join(str(e.lhs) for e in equations)}")
 
 
 def _without_trivial(system: CrossLayer) -> CrossLayer:
@@ -328,14 +330,15 @@ class _CrossLayer:
         """Read the linear form and the perturbed sources."""
         if ordered := [x.name for x in theory.program.fields if x.ordered]:
             raise NotApplicable(
-                f"the field {ordered[0]} is computed for one value of its first index after another by the "
-                "same matrices; cross-layer responses need fields that have no layers, or layers with "
-                "matrices of their own, as in mlp"
+                f"the field {ordered[0]} is ordered: it is computed for one value of its first index after "
+                "another by the same matrices; cross-layer responses need fields without layers, or "
+                "layers with matrices of their own, as in mlp"
             )
         self.theory, self.form = theory, linear_form(theory)
         if made := [x for x in self.form.fields if theory.program.field_of(x) is None]:
             raise NotApplicable(
-                f"{made[0]} is not a field of the program: use the theory before its {theory.reduction}"
+                f"{made[0]} is not a field of the program: use the theory without the reduction that added "
+                "this field, as mean_field returns it"
             )
         self.discrete = theory.program.rule.discrete
         self.kind = Sum if self.discrete else Integral
@@ -532,8 +535,8 @@ class _CrossLayer:
         moving = [a for a in parts if isinstance(a, AppliedUndef) and str(a.func) in self.names]
         if len(moving) != 2:
             raise NotApplicable(
-                f"the propagator is not derived: the order parameter {x} is not the average of a product of "
-                "two fields"
+                f"the propagator is not derived: the average {x} is not that of a product of exactly two "
+                "fields"
             )
         a, b = sorted(moving, key=lambda y: y.args[-1] == s)
         total = S.Zero
@@ -733,16 +736,18 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
     field = theory.program.field_of(name)
     if field is None or field.layered or field.ordered:
         raise NotApplicable(
-            f"{name} must be a field of the program without an index of layers or of times of a task, "
-            "because transfer functions are derived for such fields only"
+            f"{name} must be a field of the program that is not layered and not ordered (computed for one "
+            "value of its first index after another, as in a recurrent network), because transfer "
+            "functions are derived for these fields only"
         )
     for e in theory.equations:
         other = theory.program.field_of(e.name)
         if other is not None and other.population == field.population:
             if not isinstance(e.lhs, AppliedUndef):
                 raise NotApplicable(
-                    f"{e.lhs} is a rate of change; transfer functions need an equation for the field itself, "
-                    "so that the field must not evolve in continuous time"
+                    f"the equation of {e.lhs} gives a rate of change; transfer functions need a theory in "
+                    "which the equations of these fields give the fields themselves, not their time "
+                    "derivatives"
                 )
             yield e
 
@@ -839,8 +844,8 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
         return entry if time == t else entry * START
     if time == 0:
         raise NotApplicable(
-            f"the equation of {r.lhs} contains {a.field} at time 0 in a sum or with a factor that depends on "
-            "time, which is not supported"
+            f"the equation of {r.lhs} contains {a.field}, a field at time 0, in a sum or with a factor "
+            "that depends on time, which is not supported"
         )
     plain = isinstance(entry, AppliedUndef) and bool(a.reach)
     name = str(entry.func) if plain else f"K_{r.name}_{a.name}"

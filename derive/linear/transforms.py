@@ -157,12 +157,15 @@ class _Transforms:
         """Read the linear form; raise NotApplicable for steps, scalars and mutually correlated sources."""
         program = theory.program
         if program.rule.discrete:
-            raise NotApplicable("Laplace transforms need a flow; the rule has discrete steps")
+            raise NotApplicable(
+                "Laplace transforms need a training rule in continuous time, such as GradientFlow; the "
+                "rule of this theory has discrete steps"
+            )
         if theory.scalars:
             names = ", ".join(str(e.lhs) for e in theory.scalars)
             raise NotApplicable(
-                "Laplace transforms need a theory without scalars, on which kernels may depend; it has "
-                f"{names}"
+                "Laplace transforms need a theory without scalars (outputs, errors and other numbers that "
+                f"depend on time), because kernels may depend on them; this theory has {names}"
             )
         self.theory, self.form = theory, linear_form(theory)
         self.responses = {q.name: Function(q.name)(z) for q in theory.responses()}
@@ -173,7 +176,8 @@ class _Transforms:
         for u in theory.sources:
             if u.symbol.func != u.partner.func:
                 raise NotApplicable(
-                    f"the sources {u.symbol} and {u.partner} are correlated; transforms need independent ones"
+                    f"the sources {u.symbol} and {u.partner} are correlated; Laplace transforms need "
+                    "independent sources"
                 )
 
     def result(self) -> Transforms:
@@ -198,8 +202,9 @@ class _Transforms:
             at = {r.name: n for n, r in enumerate(rows)}
             if len(at) < len(rows):
                 raise NotApplicable(
-                    f"there are several equations of {rows[0].name} or of a field of the same units (for "
-                    "layers or values of an index); Laplace transforms take one equation of each field"
+                    "a field has several equations, for layers or values of an index, among "
+                    f"{', '.join(str(r.lhs) for r in rows)}; Laplace transforms need one equation for each "
+                    "field"
                 )
             left, right = eye(len(rows)), [dict[str, Expr]() for _ in rows]
             for n, r in enumerate(rows):
@@ -230,8 +235,8 @@ class _Transforms:
         for r in self.form.rows:
             if any(x.index not in self.units for x in r.ranges) or r.name not in self.place:
                 raise NotApplicable(
-                    f"{r.lhs} is not a field of the program whose only index is that of the unit; Laplace "
-                    "transforms take only such fields, without layers"
+                    f"{r.lhs} must be a field of the program that has no index beside that of its units: "
+                    "Laplace transforms are not derived for fields with layers, samples or other indices"
                 )
         return self.form.rows
 
@@ -243,8 +248,9 @@ class _Transforms:
         """
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
             raise NotApplicable(
-                f"the equation of {r.lhs} contains {x.expr}; each term must be a convolution in time of a "
-                "kernel and a field, or a field at time t with a factor, without a sum over an index"
+                f"the equation of {r.lhs} contains {x.expr}; a term with a field must be a convolution in "
+                "time of a kernel and the field, or a factor times the field at time t, without a sum "
+                "over an index"
             )
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
 
@@ -259,7 +265,8 @@ class _Transforms:
             return _of_age(self.number(r, aged))
         if len(responses) > 1 or responses[0].args[-2:] != (t, s):
             raise NotApplicable(
-                f"the kernel {weight} in the equation of {r.lhs} is not a number times one response R(t, s)"
+                f"the kernel {weight} in the equation of {r.lhs} contains responses, and must then be a "
+                "number times one response R(t, s)"
             )
         return self.number(r, weight / responses[0]) * self.responses[str(responses[0].func)]
 
@@ -271,8 +278,9 @@ class _Transforms:
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(
-                f"the kernel or factor {e.xreplace({_age: t - s})} in the equation of {r.lhs} contains a "
-                "time or an order parameter, which is not supported there"
+                f"the kernel or factor {e.xreplace({_age: t - s})} in the equation of {r.lhs} is not "
+                "supported: a factor must not contain a time or an order parameter, and a kernel must be "
+                "a function of t - s, or a number times one response R(t, s)"
             )
         return e
 
@@ -286,8 +294,9 @@ class _Transforms:
         u = self.source[str(x.field.func)]
         if x.over:
             raise NotApplicable(
-                f"the equation of {r.lhs} contains {x.expr}, a sum over indices of a source; Laplace "
-                "transforms take a source times a number or a kernel of two times"
+                f"the equation of {r.lhs} contains {x.expr}, a source in a sum over an index; Laplace "
+                "transforms take a factor times a source or a convolution in time of a kernel and a "
+                "source, without such a sum"
             )
         steady = not sympify(u.covariance).has(t, s)
         if x.reach:
@@ -304,7 +313,8 @@ class _Transforms:
         """
         if q.definition.has(Integral):
             raise NotApplicable(
-                f"the response {q.name} is an integral over times; Laplace transforms need a plain average"
+                f"the definition of the response {q.name} contains an integral over times; Laplace "
+                "transforms need a definition by an average alone"
             )
 
         def value(x: Expr) -> Expr:
@@ -337,15 +347,16 @@ class _Transforms:
         sums = list(q.definition.atoms(Sum))
         if len(averages) != 1 or len(sums) > 1:
             raise NotApplicable(
-                f"the correlation {q.name} = {q.definition} is not one average, or a sum of one"
+                f"the correlation {q.name} = {q.definition} must contain exactly one average, and at most "
+                "one sum"
             )
         (average,) = averages
         outside = q.definition.xreplace({sums[0]: S.One} if sums else {average: S.One})
         fields = [a for a in average.body.atoms(AppliedUndef) if str(a.func) in self.answers]
         if len(fields) != 2 or fields[0].func != fields[1].func:
             raise NotApplicable(
-                f"the correlation {q.name} = {q.definition} is not that of one field with itself, the only "
-                "one whose Laplace transform is derived"
+                f"the correlation {q.name} = {q.definition} must be that of one field at two times; other "
+                "correlations have no Laplace transform here"
             )
         weight = average.body / Mul(*fields)
         inside, number = S.One, outside * weight
@@ -381,7 +392,8 @@ class _Transforms:
             or (e / correlations[0]).has(t, s)
         ):
             raise NotApplicable(
-                f"the covariance {e} of the source {u.symbol} is not a number times one correlation"
+                f"the covariance {e} of the source {u.symbol} depends on time, and must then be a number "
+                "times one correlation function at the times t and s"
             )
         return e / correlations[0], self.pairs[str(correlations[0].func)]
 
@@ -397,7 +409,7 @@ def _of_age(e: Expr) -> Expr:
     The dummy ``_age`` stands for the difference. Raises NotApplicable if the transform has no closed form.
     """
     if e.has(s, t):
-        raise NotApplicable(f"the function {e} depends on more than the time difference {_age}")
+        raise NotApplicable(f"the function {e} must depend on time only through the time difference {_age}")
     transform = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")
     if transform.has(Integral):
         raise NotApplicable(

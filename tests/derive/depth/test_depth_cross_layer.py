@@ -156,7 +156,7 @@ def test_a_nonlinear_theory_is_refused():
     with pytest.raises(NotApplicable):
         cross_layer(mean_field(mlp(2, "tanh")))
     with pytest.raises(
-        NotApplicable, match="p is not a field of the program: use the theory before its error proj"
+        NotApplicable, match="p is not a field of the program: use the theory without the reduction"
     ):
         cross_layer(error_projected(mean_field(mlp(2))))
 

@@ -328,5 +328,7 @@ def test_cross_layer_responses_need_layers(builder):
 
 def test_a_layer_without_an_equation_is_named():
     found = cross_layer(mean_field(mlp(2)))
-    with pytest.raises(KeyError, match="site = 99: R_hu has no equation at this layer, but at 1, ell"):
+    with pytest.raises(
+        KeyError, match="site = 99: R_hu has no equation at this layer; it has equations at 1, ell"
+    ):
         found.response("R_hu", 99)

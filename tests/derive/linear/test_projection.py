@@ -130,7 +130,7 @@ def test_another_way_through_the_samples_is_refused():
     theory = mean_field(mlp(1))
     stray = Term.local(Sum(h(1, alpha, s), (alpha, 1, P), (s, 0, t - 1)), "memory")
     equations = tuple(replace(e, terms=(*e.terms, stray)) if e.name == "g" else e for e in theory.equations)
-    with pytest.raises(NotApplicable, match="by the projection only"):
+    with pytest.raises(NotApplicable, match="only by the projection"):
         error_projected(replace(theory, equations=equations))
 
 

@@ -289,7 +289,7 @@ def matrix(word: Expr, kernels: tuple[Kernel, ...], march: March) -> Any:
 
 
 def test_answers_of_layers_are_refused() -> None:
-    with pytest.raises(NotApplicable, match="transfer functions are derived for such fields"):
+    with pytest.raises(NotApplicable, match="transfer functions are derived for these fields"):
         transfer(mean_field(isotropic()), "h")
     with pytest.raises(NotApplicable, match="no modes"):
         mode_sums(mean_field(isotropic()))

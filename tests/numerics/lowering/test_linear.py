@@ -93,7 +93,7 @@ def test_a_family_of_layers_is_refused():
     ("expr", "why"),
     [
         ("g(1, s)", "sums over all past steps"),
-        ("Sum(g(1, s), (s, 1, t - 1))", "one sum over past times only"),
+        ("Sum(g(1, s), (s, 1, t - 1))", "at most one sum or integral over past times"),
         ("Sum(g(1, s)*g(1, s), (s, 0, t - 1))", "not linear"),
         ("Sum(sin(g(1, s)), (s, 0, t - 1))", "not linear"),
         ("Sum(eta, (s, 0, t - 1))", "contains no field"),
