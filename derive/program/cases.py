@@ -119,9 +119,9 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
             return _by_maxima(x, vectors)
         except _Unread as reason:
             raise ProgramError(
-                f"{where}: {spelled(x)} cannot be read, because {reason}: write conditions that compare one "
-                "quantity with numbers, as in Piecewise((h, h > 0), (h/5, True)), or Max, Min, Abs and "
-                "Heaviside"
+                f"{where}: {spelled(x)} cannot be read, because {reason}. Write conditions that compare "
+                "one quantity with numbers, as in Piecewise((h, h > 0), (h/5, True)), or use Max, Min, "
+                "Abs and Heaviside"
             ) from None
 
     def written(x: Piecewise) -> Expr:
@@ -633,7 +633,7 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     moving = [r for r in (r.xreplace(at) for r in relations) if isinstance(r, Relational)]
     cuts = _ordered({c for r in moving for c in _roots(r, line)})
     if not cuts:
-        raise _Unread(f"the conditions have no threshold, a value of {spelled(line.form)} where they change")
+        raise _Unread(f"there is no value of {spelled(line.form)} at which the conditions change")
     points = [cuts[0] - 1, *((a + b) / 2 for a, b in pairwise(cuts)), cuts[-1] + 1]
     forms = [_case_at(cases, line, x) for x in points]
     steps, kept = S.Zero, [(-oo, forms[0])]
@@ -655,8 +655,8 @@ def _step(left: Expr, right: Expr, there: Expr, cut: Expr, line: _Line) -> Expr:
     value = S.One if part == jump else simplify(part / jump) if jump != 0 else S.Zero
     if (jump == 0 and part != 0) or not value.is_number:
         raise _Unread(
-            f"the function has a value of its own at {spelled(line.form)} = {spelled(cut)}, which is not a "
-            "fixed combination of the limits from both sides"
+            f"the value of the function at {spelled(line.form)} = {spelled(cut)} is not a combination of "
+            "the limits from both sides with fixed numbers as weights"
         )
     return jump * Heaviside(line.v - cut, value)
 
@@ -677,7 +677,7 @@ def _continuous(kept: list[tuple[Expr, Expr]], line: _Line) -> Expr:
             total += change.xreplace({v: Max(v, c)}) - change.xreplace({v: c})
         return total
     if any(x.has(v) for _, f in kept for x in f.atoms(Heaviside, sign)):
-        raise _Unread("one of the cases contains another jump, by Heaviside or sign")
+        raise _Unread("one of the cases contains a jump of its own, by Heaviside or sign")
     for i, (c, form) in enumerate(kept):
         inside = v if i + 1 == len(kept) else Min(v, kept[i + 1][0])
         if i:
@@ -765,9 +765,15 @@ def _case_at(cases: Piecewise, line: _Line, value: Expr) -> Expr:
             found = form.xreplace(inner)
             found = found.expand() if found.has(line.v) else found
             if line.solved != line.v and _divided(found, line):
-                raise _Unread(f"{line.text(found)} is not a function of {spelled(line.form)}")
+                raise _Unread(
+                    f"{line.text(found)} divides by a quantity, so that it is not a function of "
+                    f"{spelled(line.form)} alone"
+                )
             return found
-    raise _Unread(f"none of the cases holds at {spelled(line.form)} = {spelled(value)}")
+    raise _Unread(
+        f"none of the cases holds at {spelled(line.form)} = {spelled(value)} (add a last case with the "
+        "condition True)"
+    )
 
 
 def _divided(e: Expr, line: _Line) -> bool:

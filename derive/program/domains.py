@@ -36,8 +36,8 @@ def between(value: Expr, lower: Expr, upper: Expr, label: str) -> Conditions:
     lower, upper = expression(lower), expression(upper)
     if lower.has(Min) or upper.has(Max):
         raise ProgramError(
-            f"{label}: a sum from {_plain(lower)} to {_plain(upper)} has a minimum as its lower or a maximum "
-            "as its upper limit; write it as several sums"
+            f"{label}: the sum from {_plain(lower)} to {_plain(upper)} has a minimum in its lower limit or "
+            "a maximum in its upper limit; write it as several sums"
         )
     conditions = [] if lower == S.NegativeInfinity else [value - x for x in _parts(lower, Max)]
     return conditions + ([] if upper == S.Infinity else [x - value for x in _parts(upper, Min)])
@@ -127,9 +127,9 @@ def eliminated(
         slope = affine_slope(x, index)
         if slope not in (1, -1):
             raise ProgramError(
-                f"{label}: its gradient sums over values of {index} with {_plain(Ge(x, 0))}, which is not a "
-                f"range of {index}; let limits be indices plus or minus numbers, and select terms by factors "
-                "0 or 1"
+                f"{label}: its gradient needs a sum over the values of {index} with {_plain(Ge(x, 0))}, "
+                f"in which {index} must have the factor 1 or -1; let limits of sums and "
+                "shifts of indices be indices plus or minus numbers, and select terms by factors 0 or 1"
             )
         (lower if slope == 1 else upper).append((-slope * (x - slope * index)).expand())
     return lower, upper, others + [(b - a).expand() for a in lower for b in upper]

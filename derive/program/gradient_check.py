@@ -115,7 +115,10 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
             "the updates are not the gradient of the loss, as the program states by descent = None"
         )
     if any(d.evolves for d in program.definitions):
-        raise NotApplicable("fields that evolve in continuous time have no gradient at one time")
+        raise NotApplicable(
+            "the program has fields that evolve in continuous time, and their gradients cannot be "
+            "evaluated at one time"
+        )
     if program.depth.has(L):
         program = program.at_depth(DEPTH)
     with mpmath.workdps(DIGITS):
@@ -147,8 +150,8 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
     total = sum(x[0] for x in stated if x is not None)
     if mpmath.isnan(whole_slope + total):
         raise NotApplicable(
-            "gradients cannot be compared: the slope of the loss or of an update is not a number, because a "
-            "function of the program has no value at the numbers of the check, or none that mpmath can "
+            "gradients cannot be compared: the slope of the loss, or an update, is not a number, because "
+            "a function of the program has no value at the numbers of the check, or none that mpmath can "
             "compute"
         )
     size = abs(whole_slope) + sum(x[1] for x in stated if x is not None)
@@ -266,7 +269,9 @@ class _Numbers:
         table = {x: Integer(env[x] if x in env else int(self.symbol(x))) for x in e.free_symbols}
         value = e.xreplace(table)
         if not value.is_integer:
-            raise NotApplicable(f"{e} is not an integer in the small network of the gradient check")
+            raise NotApplicable(
+                f"the index or limit {e} is not an integer in the small network of the gradient check"
+            )
         return int(value)
 
     def assignments(

@@ -294,8 +294,8 @@ class Gradients:
                     f"is {vector}"
                 )
             raise ProgramError(
-                f"the definition of {d.lhs} contains {vector}, in which no single field has all indices of "
-                "the expression, each index in an argument of its own: define a field that is "
+                f"the definition of {d.lhs} contains {vector}, and no field in this expression has all "
+                "indices of the expression, each index in an argument of its own: define a field that is "
                 f"{vector}"
             )
         on_axis = {
@@ -469,9 +469,9 @@ class Gradients:
                 slope = affine_slope(argument, x)
                 if slope not in ((1,) if layer else (1, -1)):
                     raise ProgramError(
-                        f"{self._shown(use.by, runs)}: each argument of "
-                        f"{self._shown(use.target, runs)} must be an "
-                        "index plus or minus a number or other indices, and a layer an index plus a number"
+                        f"{self._shown(use.by, runs)}: each argument of {self._shown(use.target, runs)} "
+                        "must be an index plus or minus a number or other indices, and an argument that "
+                        "is a layer must be an index plus a number"
                     )
                 value = slope * (slot - (argument - slope * x))
                 solved = {y: e.xreplace({x: value}) for y, e in solved.items()} | {x: value}
@@ -494,9 +494,9 @@ class Gradients:
             elif a != slot and name_of(use.target) in self.slots:
                 if name_of(use.target) not in self.scalars:
                     raise ProgramError(
-                        f"{self._shown(use.by, runs)} uses {self._shown(use.target, runs)}, in which {a} is "
-                        f"one value or an index without a range: write a sum over {slot}, for one value with "
-                        "factors of 0 or 1 that select it"
+                        f"{self._shown(use.by, runs)} uses {self._shown(use.target, runs)}, in which {a} "
+                        f"is one value or an index without a range: write a sum over {slot}; for one "
+                        f"value, select this value in the sum by a factor, KroneckerDelta({slot}, {a})"
                     )
                 chosen *= KroneckerDelta(slot, argument)
         return _Solved(solved, low, high, shift, family, chosen, places)
@@ -518,9 +518,9 @@ class Gradients:
                 continue
             if rings & (r.lower.free_symbols | r.upper.free_symbols):
                 raise ProgramError(
-                    f"{label}: a limit of {r.index} contains an index that is shifted in "
-                    f"{self._shown(use.target, runs)} and periodic; keep the shifted index in its range, or "
-                    f"give {r.index} numbers as limits"
+                    f"{label}: a limit of the index {r.index} contains an index that is shifted in "
+                    f"{self._shown(use.target, runs)} and periodic; let the shifted index stay in its "
+                    f"range, or give {r.index} numbers as limits"
                 )
             conditions += between(x, r.lower, r.upper, label)
         return [c.xreplace(solved.indices).expand() for c in conditions]
@@ -566,12 +566,10 @@ class Gradients:
         if (range_of_index.lower, range_of_index.upper) == (span.lower, span.upper):
             return True
         raise ProgramError(
-            f"{label}: the index {_plain(argument, runs)} of "
-            f"{self._shown(use.target, runs)} leaves its range "
-            f"{span.lower}..{span.upper}, and is not periodic, because {range_of_index.index} has another "
-            f"range, {_plain(range_of_index.lower, runs)}..{_plain(range_of_index.upper, runs)}; restrict "
-            f"{range_of_index.index} to values for which "
-            f"{_plain(argument, runs)} is in the range"
+            f"{label}: the index {_plain(argument, runs)} of {self._shown(use.target, runs)} may leave its "
+            f"range {span.lower}..{span.upper}, and is not periodic, because {range_of_index.index} has "
+            f"another range, {_plain(range_of_index.lower, runs)}..{_plain(range_of_index.upper, runs)}; "
+            f"restrict {range_of_index.index} to values for which {_plain(argument, runs)} is in the range"
         )
 
     def _require_periodic(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> None:
@@ -913,9 +911,9 @@ class Gradients:
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
                 raise ProgramError(
-                    f"{label} is defined for {at} = {r.lower}..{r.upper} only, but "
-                    f"{self._shown(use.target, runs)}, to which it applies a matrix, is also defined for "
-                    f"other {at}; define both for the same values, with factors of 0 or 1"
+                    f"{label} is defined only for {at} = {r.lower}..{r.upper}, and applies a matrix to "
+                    f"{self._shown(use.target, runs)}, which is also defined for other values of {at}; "
+                    "define both for the same values, and select values by factors of 0 or 1"
                 )
 
     def _sums_all_members(self, use: _Use, solved: _Solved, total: Expr) -> None:
@@ -945,7 +943,8 @@ class Gradients:
                     f"the definition of {self._shown(use.by, runs)}, for {r.index} = {r.lower}..{r.upper}, "
                     f"applies {_plain(use.product.matrix, runs)} to {self._shown(use.target, runs)}, which "
                     f"is defined for the values {span.lower}..{span.upper} of this index: define both for "
-                    "the same values, and leave values out in the loss, by a sum over the others"
+                    "the same values; if the loss must not contain all of them, write a sum over the "
+                    "others in the loss"
                 )
 
     def _in_range(self, r: IndexRange) -> Conditions:
@@ -1026,7 +1025,10 @@ class Gradients:
         """
         ranges = (r for d in self.definitions for r in d.ranges if r.index == index)
         if (index_range := next(ranges, None)) is None:
-            raise ProgramError(f"the index {index} has no range in any definition: give one in ranges")
+            raise ProgramError(
+                f"the index {index} has no range in any definition: give the network "
+                f"ranges=(IndexRange({index}, 1, ...),)"
+            )
         return index_range
 
     def tidy(self, e: Expr) -> Expr:
@@ -1048,9 +1050,9 @@ class Gradients:
         if unknown:
             shown = min(unknown, key=str)
             raise ProgramError(
-                f"{shown}: {shown.func.__name__} has no known derivative, which the updates of trained "
-                "weights inside of it need: use another function, such as tanh or Max, or freeze these "
-                "weights"
+                f"{shown}: the derivative of {shown.func.__name__} is not known, and the updates of the "
+                "trained weights in its argument need this derivative: use another function, such as tanh "
+                "or Max, or freeze these weights"
             )
         return e
 

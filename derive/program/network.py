@@ -217,8 +217,8 @@ class Network:
                 raise ProgramError(f"{what} = {value} depends on {wrong[0]}, {_remedy(wrong[0])}")
             if t in symbols and not in_time:
                 raise ProgramError(
-                    f"{what} = {value} depends on the time, but it is fixed before training: write a number "
-                    f"without {t}"
+                    f"{what} = {value} depends on the time, but must be fixed before training: write a "
+                    f"number without {t}"
                 )
 
     def _named_averages(
@@ -312,7 +312,10 @@ class Network:
                     known[x] = IndexRange(x, family.lower - (first - x), family.upper - (first - x))
         for x in (lhs.free_symbols | rhs.free_symbols) - {t}:
             if x.name == t.name:
-                raise ProgramError(f"{lhs}: its {x} is not the symbol {x} of derive.program: import that one")
+                raise ProgramError(
+                    f"{lhs}: the symbol {x} of this definition is not the symbol {x} of derive.program: "
+                    f"import the symbol {x} from derive.program"
+                )
         layered = any(x.name == name_of(lhs) and (x.layered or x.ordered) for x in self.fields)
         ranges_with_order: list[tuple[bool, IndexRange]] = []
         for i, a in enumerate(lhs.args[:-1]):
@@ -398,8 +401,8 @@ class Network:
         for x in sorted(places, key=str):
             limits = f"{x}, ..." if x not in ranges else ", ".join(map(str, ranges[x].limits))
             raise ProgramError(
-                f"the loss {loss} is summed over the indices of the forward pass, and {x} is an index of the "
-                f"loss alone: write a sum over it, Sum(..., ({limits}))"
+                f"the loss {loss} contains the index {x}, which is not an index of the forward pass, so "
+                f"that the loss is not summed over {x}: write the sum in the loss, Sum(..., ({limits}))"
             )
 
     def _places_alone(self, lines: tuple[Definition, ...], loss: Expr) -> set[Symbol]:
@@ -444,8 +447,8 @@ class Network:
                         shifted[name_of(a) in computed] |= x.free_symbols
             for x in sorted(shifted[True] & shifted[False], key=spelled):
                 raise ProgramError(
-                    f"{label} shifts the index {x} in an array of constants, which is not periodic, and in a "
-                    "quantity that is periodic in it: shift one of them only"
+                    f"{label} shifts the index {x} in an array of constants, which is not periodic, and in "
+                    f"a quantity that is periodic in {x}: shift only one of the two"
                 )
 
     def _check_vectors(self, lines: tuple[Definition, ...]) -> None:
@@ -459,7 +462,8 @@ class Network:
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d.name not in fields and bare.has(Product):
                 raise ProgramError(
-                    f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields, or take a Mean"
+                    f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields, or take the Mean of "
+                    "the vector"
                 )
             for message in nested_products(d):
                 raise ProgramError(message)
@@ -568,9 +572,9 @@ class Network:
                 read = {name_of(a) for a in q.vector.atoms(AppliedUndef) if a.args and a.args[0].has(layer)}
                 if d.name in read and not q.matrix.has(layer):
                     raise ProgramError(
-                        f"{d.lhs}: layers of {d.name} share the matrix {q.matrix}, which only layers of an "
-                        "ordered field can: make the field Field(..., ordered=True), with an index other "
-                        f"than {ell}, or give the matrix the index {layer}"
+                        f"{d.lhs}: all layers of {d.name} use the matrix {q.matrix}, which is allowed only "
+                        "for the layers of an ordered field: make the field Field(..., ordered=True), "
+                        f"with an index other than {ell}, or give the matrix the index {layer}"
                     )
 
     def _rules(self, rule: TrainingRule, rules: Mapping[str, TrainingRule] | None) -> dict[str, TrainingRule]:
@@ -1255,7 +1259,7 @@ def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str
     seen: set[str] = set()
     for what, name in chosen:
         if name in taken or name in seen:
-            raise ProgramError(f"{name} is the name of {what} and of something else: rename one of them")
+            raise ProgramError(f"{name} is the name of {what} and of another quantity: rename one of them")
         if not name.isidentifier():
             raise ProgramError(
                 f"{name!r} cannot be the name of {what}: use letters, digits and underscores, and begin with "
@@ -1279,7 +1283,8 @@ def _one_along(name: str, uses: list[Along]) -> Along:
         others = [r for r in over if r not in u.over]
         if len(others) + len(u.over) != len(over):
             raise ProgramError(
-                f"{name} is used in definitions with different indices: give each use a vector of its own"
+                f"two definitions use the vector {name}, and each has an index that the other does not "
+                "have: give each definition a vector of its own"
             )
         values = Mul(*[expression(r.upper) - expression(r.lower) + 1 for r in others])
         total += u.coefficient * u.vector / values

@@ -164,8 +164,9 @@ class Definition(Rewritable):
         if not alike or len(set(selected)) < len(arguments):
             over = ", ".join(str(r.limits) for r in matrix.others)
             raise ProgramError(
-                f"{self.lhs} uses {product.matrix}: use all members of {matrix.name} over {over}, in a sum "
-                f"or at an index of {self.lhs}, or make them matrices of their own"
+                f"{self.lhs} uses {product.matrix}: a definition must use all members of {matrix.name}, "
+                f"over {over}, in a sum or at an index of {self.lhs}; use all members, or declare separate "
+                "matrices"
             )
         return selected
 
@@ -225,8 +226,8 @@ class Parts(Rewritable):
             if gaussian(m).name == name:
                 return m
         raise ProgramError(
-            f"the matrix {name} is applied to a vector, but it is not among the program's matrices: list "
-            "it there"
+            f"the matrix {name} is applied to a vector, but the program has no matrix of this name: add "
+            "the matrix to the matrices of the program"
         )
 
     def site_of(self, vector: Expr) -> Population:
@@ -253,8 +254,8 @@ class Parts(Rewritable):
         if len(populations) != 1:
             places = sorted(f"{n}({i})" if i is not None else n for n, i in populations) or ["none"]
             raise ProgramError(
-                f"{vector} must be a vector of one population, but its fields belong to: {', '.join(places)} "
-                "(fields are here also vectors of weights or of data, and attributes)"
+                f"{vector} must be a vector of one population, but its fields, weights, data and "
+                f"attributes belong to: {', '.join(places)}"
             )
         return next(iter(populations.values()))
 

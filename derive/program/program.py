@@ -894,8 +894,9 @@ def used_once(program: Program, what: str) -> None:
     shared = [w.name for w in program.trained() if isinstance(w, TrainedMatrix) and w.update.more]
     if shared:
         raise NotApplicable(
-            f"{what}: the matrix {shared[0]} is used in several places, so that its update is a sum of outer "
-            "products, and only one is supported; use a matrix of its own in each place"
+            f"{what}: the matrix {shared[0]} is used in several places, so that its update is a sum of "
+            "several outer products, and only one outer product is supported; use a matrix of its own in "
+            "each place"
         )
 
 
@@ -913,7 +914,7 @@ def chosen_depth(program: Program, depth: Any) -> Expr:
     if any(x.layered for x in program.fields) and not program.depth.has(L) and layers != program.depth:
         raise ProgramError(
             f"depth = {depth}: {program.name} has the depth {program.depth}, which cannot be changed; give "
-            f"{program.depth}, or build the program with the symbolic depth L"
+            f"depth = {program.depth}, or build the program with the symbolic depth L"
         )
     return layers
 

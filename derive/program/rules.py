@@ -715,8 +715,8 @@ def _matrix(rows: Sequence[Any], key: str) -> MatrixBase:
     entries = [x for row in rows for x in (row if isinstance(row, list | tuple) else [row])]
     if not entries or len({*inner}) > 1 or any(isinstance(x, list | tuple) for x in entries):
         raise ProgramError(
-            f"{key} of a linear rule = {rows!r}: must be a list of numbers or expressions, or a list of rows "
-            "of equal length"
+            f"{key} of a linear rule = {rows!r}: must be a nonempty list of numbers or expressions, or a "
+            "list of nonempty rows of equal length"
         )
     return ImmutableMatrix(len(rows), inner[0] or 1, [expression(x, key) for x in entries])
 
@@ -794,7 +794,8 @@ class LinearRule(LinearSystemRule):
         object.__setattr__(self, "start", expression(self.start, "start"))
         if self.start.has(t):
             raise ProgramError(
-                f"start of LinearRule = {self.start}: must not depend on the time: it is a factor of W(0)"
+                f"start of LinearRule = {self.start}: must not depend on the time, because start is a "
+                "factor of W(0)"
             )
         n = self.A.rows if isinstance(self.A, MatrixBase) else 1
         wanted = {"A": (n, n), "b": (n, 1), "diffusion": (n, n)}
@@ -839,8 +840,8 @@ def _require_covariance(noise: MatrixBase) -> None:
         raise ProgramError(f"{shown}: must be a covariance matrix, and this one is not symmetric")
     if not noise.free_symbols and noise.is_positive_semidefinite is False:
         raise ProgramError(
-            f"{shown}: must be a covariance matrix, and this one has a negative eigenvalue: let variances on "
-            "the diagonal be >= 0, and reduce the other entries"
+            f"{shown}: must be a covariance matrix, and this one has a negative eigenvalue: let variances "
+            "on the diagonal be >= 0, and make the other entries smaller in magnitude"
         )
 
 

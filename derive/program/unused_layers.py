@@ -208,9 +208,10 @@ def _require_defined(
             low, high = span
             where = f"layer {low}" if low == high else f"the layers {low}..{high}"
             raise ProgramError(
-                f"{name} is used at {where}, which its definitions do not cover: add a definition for these "
-                "layers, or extend a range, that of the matrices in the definition (index=IndexRange(...) of "
-                "GaussianMatrix) or, without matrices, that in ranges=(IndexRange(...),) of the network"
+                f"{name} is used at {where}, which its definitions do not cover: add a definition for "
+                "these layers, or extend the range of layers, which is index=IndexRange(...) of the "
+                "matrices in the definition or, without matrices, in ranges=(IndexRange(...),) of the "
+                "network"
             )
 
 

@@ -60,11 +60,11 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: trained(output=q(mu, t) + q(mu, t - 1)),
     ),
     "an index that is not an integer": (
-        "the loss (-f(mu, t) + y(nu))**2/2 is summed over the indices of the forward pass, and nu",
+        "the loss (-f(mu, t) + y(nu))**2/2 contains the index nu, which is not an index of the forward pass",
         lambda: trained((y(nu) - f(mu, t)) ** 2 / 2),
     ),
     "an output at such an index": (
-        "the loss (-f(nu, t) + y(nu))**2/2 is summed over the indices of the forward pass, and nu",
+        "the loss (-f(nu, t) + y(nu))**2/2 contains the index nu, which is not an index of the forward pass",
         lambda: trained((y(nu) - f(nu, t)) ** 2 / 2),
     ),
     "a field that is not listed": (

@@ -85,7 +85,9 @@ def test_an_open_depth_says_how_to_close_it() -> None:
 def test_symbols_that_look_like_those_of_the_package_are_named(kind: dict[str, bool]) -> None:
     with pytest.raises(ProgramError, match=r"its mu is not the symbol mu of derive\.program"):
         trained(sample=Symbol("mu", **kind))
-    with pytest.raises(ProgramError, match=r"its t is not the symbol t of derive\.program"):
+    with pytest.raises(
+        ProgramError, match=r"the symbol t of this definition is not the symbol t of derive\.program"
+    ):
         trained(time=Symbol("t", **kind))
 
 
@@ -107,7 +109,7 @@ def test_a_layer_index_that_no_matrix_has_is_not_called_another_symbol() -> None
     with pytest.raises(ProgramError, match=r"no matrix with an index says how far ell runs.*ordered=True"):
         network.train(f(mu, t) ** 2, GradientDescent(eta))
     ranged = replace(network, ranges=(IndexRange(ell, S.One, L - 1),))
-    with pytest.raises(ProgramError, match=r"share the matrix R.*ordered=True"):
+    with pytest.raises(ProgramError, match=r"use the matrix R.*ordered=True"):
         ranged.train(f(mu, t) ** 2, GradientDescent(eta))
 
 

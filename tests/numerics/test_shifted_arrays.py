@@ -137,7 +137,7 @@ def test_the_linear_march_refuses_an_output_at_a_shifted_index() -> None:
 
 
 def test_an_array_and_an_output_are_not_shifted_along_one_index() -> None:
-    with pytest.raises(ProgramError, match="shift one of them"):
+    with pytest.raises(ProgramError, match="shift only one of the two"):
         reader((f(mu, p + 1, t) - f(mu, p, t) - y(mu, p + 1)) ** 2 / 2)
 
 

@@ -189,8 +189,8 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
     if isinstance(value, str):
         if not value.isidentifier():
             raise ProgramError(
-                f"{key} = {value!r}: text must be the name of a function of the layer, such as 'a'; give "
-                "a number, an expression or a list not as text"
+                f"{key} = {value!r}: text must be the name of a function of the layer, such as 'a'; give a "
+                "number, an expression or a list without quotes"
             )
         return Function(value)(ell)
     if not isinstance(value, Sequence):
@@ -444,7 +444,8 @@ def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
     for key, value in numbers.items():
         if value != 0:
             raise ProgramError(
-                f"{key} = {value} with rule = {rule!r}: an entrywise rule has no {key} option; use 0, or 'gd'"
+                f"{key} = {value} with rule = {rule!r}: an entrywise rule has no {key} option; use {key} = "
+                "0, or rule = 'gd'"
             )
 
 

@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[Activation, str]] = {
     ),
     "other value": (
         lambda z: Piecewise((z, z > 0), (-z, z < 0), (1, True)),
-        r"the function has a value of its own at pre\(mu, t\) = 0",
+        r"the value of the function at pre\(mu, t\) = 0 is not a combination",
     ),
     "interval": (
         lambda z: Piecewise((z, Contains(z, Interval(0, 1))), (0, True)),

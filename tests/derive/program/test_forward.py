@@ -672,7 +672,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "loss with a pole": (lambda: shallow(y(mu) / out), "outputs take every real value"),
     "unknown function": (
         lambda: shallow(square, {out: Mean(GaussianVector("w", layer.at(1)).symbol * Unknown(h(1, mu, t)))}),
-        r"Unknown\(h\(1, mu, t\)\): Unknown has no known derivative",
+        r"Unknown\(h\(1, mu, t\)\): the derivative of Unknown is not known",
     ),
     "index without range": (lambda: shallow(square, {q(1, k, t): h(1, k, t)}), "the index k has no range"),
     "mean of two populations": (
@@ -876,7 +876,7 @@ def test_the_unit_of_an_attribute_is_an_integer() -> None:
 
 @pytest.mark.parametrize("name", ["z", "g"])
 def test_a_table_called_like_a_gradient_of_a_builder_is_told_so(name: str) -> None:
-    with pytest.raises(ProgramError, match=rf"^{name} is the name of a gradient .* and of something else"):
+    with pytest.raises(ProgramError, match=rf"^{name} is the name of a gradient .* and of another quantity"):
         mlp(2, rule=GradientDescent(Function(name)(t)))
 
 

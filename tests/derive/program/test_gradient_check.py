@@ -255,7 +255,7 @@ def test_a_loss_counts_every_value_of_an_index_that_no_data_have(case: str, toge
 @pytest.mark.parametrize(("index", "limits"), [(c, "c, 1, 3"), (p, "p, ...")])
 def test_an_index_of_the_loss_alone_is_refused(index: Symbol, limits: str) -> None:
     net = Network("targets", (h,), FORWARD, (W0, w), given=(x,), ranges=(CHANNELS,))
-    said = rf"{index} is an index of the loss alone: write a sum over it, Sum\(\.\.\., \({limits}\)\)"
+    said = rf"is not summed over {index}: write the sum in the loss, Sum\(\.\.\., \({limits}\)\)"
     with pytest.raises(ProgramError, match=said):
         net.train((y(mu, index) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
     summed = Sum((y(mu, c) - f(mu, t)) ** 2 / 2, (c, 1, 3))

@@ -201,19 +201,19 @@ def test_a_family_that_is_used_in_parts_is_updated_in_parts() -> None:
 REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "a limit that is not a shift": (
         lambda: mixed(Sum(h(mu, r, t), (r, 1, floor(p / 2)))),
-        r"o\(mu, p, t\): its gradient sums over values of p_ with .*floor.*, which is not a range of p_",
+        r"o\(mu, p, t\): its gradient needs a sum over the values of p_ .*floor.*, in which p_ must have",
     ),
     "a limit with a factor": (
         lambda: mixed(Sum(h(mu, r, t), (r, 1, Min(2 * p, T)))),
-        "which is not a range of p_; let limits be indices plus or minus numbers",
+        "in which p_ must have the factor 1 or -1; let limits of sums",
     ),
     "a union of ranges": (
         lambda: mixed(Sum(h(mu, r, t), (r, Min(p, 2), T))),
-        r"a sum from Min\(2, p\) to 3 has a minimum as its lower .* write it as several sums",
+        r"the sum from Min\(2, p\) to 3 has a minimum in its lower .* write it as several sums",
     ),
     "part of a ring": (
         lambda: mixed(Sum(h(mu, p - k, t), (k, 0, p))),
-        "a limit of k contains an index that is shifted in h.* and periodic",
+        "a limit of the index k contains an index that is shifted in h.* and periodic",
     ),
     "outputs that are mixed": (
         lambda: trained(

@@ -82,7 +82,7 @@ def test_two_matrices_on_one_function_with_a_constant() -> None:
     "vector", [tanh(c(e) * h(mu, p + e, t)), h(mu, p, t) * h(mu, p + e, t)], ids=["constant", "fields"]
 )
 def test_a_vector_with_more_indices_than_a_field_is_refused(vector: Expr) -> None:
-    with pytest.raises(ProgramError, match="no single field has all indices of the expression"):
+    with pytest.raises(ProgramError, match="no field in this expression has all indices"):
         mixed(Sum(F(e) @ vector, (e, 1, 3)), F)
 
 

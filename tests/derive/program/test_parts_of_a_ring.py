@@ -101,7 +101,7 @@ def test_filters_that_stop_at_the_border_say_which_values_differ() -> None:
     net = Network("valid", (h, o), lines, (U, F, w), given=(x,))
     said = (
         r"^the definition of o\(mu, p, t\), for p = 1\.\.2, applies F\(k\) to tanh\(h\(mu, k \+ p, t\)\), "
-        r"which is defined for the values 1\.\.3 of this index: define both for the same values, and leave"
+        r"which is defined for the values 1\.\.3 of this index: define both for the same values; if"
     )
     with pytest.raises(ProgramError, match=said):
         net.train(SQUARE, GradientDescent(eta), together=True)

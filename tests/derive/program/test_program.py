@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "unknown matrix": (
         lambda: program(Definition(x(t), Product(Symbol("Q"), False, y(t))), Definition(y(t), Integer(1))),
-        r"matrix Q is applied to a vector, but it is not among",
+        r"matrix Q is applied to a vector, but the program has no matrix of this name",
     ),
     "wrong columns": (
         lambda: program(Definition(x(t), M.T @ y(t)), Definition(y(t), Integer(1))),
@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
             Definition(z(t), Integer(1)),
             fields=(x, y, z),
         ),
-        r"must be a vector of one population, but its fields belong to: others, units",
+        r"a vector of one population, but its fields, weights, data and attributes belong to: others, units",
     ),
     "entries across populations": (
         lambda: program(Definition(x(t), 1 + z(t)), Definition(z(t), Integer(1)), fields=(x, z)),

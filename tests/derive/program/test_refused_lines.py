@@ -90,7 +90,7 @@ def tied(layers: IndexRange) -> Program:
 REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "tied layers": (
         lambda: tied(IndexRange(Symbol("n", integer=True), S.One, S(2))),
-        r"^h\(n \+ 1, mu, t\): layers of h share the matrix W, .* give the matrix the index n$",
+        r"^h\(n \+ 1, mu, t\): all layers of h use the matrix W, .* give the matrix the index n$",
     ),
     "product of a product": (
         lambda: deep(V @ (W @ FEATURE)),

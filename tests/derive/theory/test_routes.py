@@ -565,7 +565,7 @@ def test_a_factor_whose_index_the_field_lacks(line: Callable[[GaussianMatrix, Ex
     forward[b(mu, e, t)] = V @ tanh(Function("c")(e) * a(mu, t))
     inside = replace(network, forward=forward)
     with pytest.raises(
-        ProgramError, match="no single field has all indices of the expression, each index in an argument of"
+        ProgramError, match="no field in this expression has all indices of the expression, each index in"
     ):
         inside.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
@@ -620,7 +620,9 @@ def test_a_vector_of_weights_in_a_sum_is_refused() -> None:
 
 def test_members_are_used_all_or_not_at_all() -> None:
     """A single member of a family is a matrix of another kind than the sum over all of them."""
-    with pytest.raises(ProgramError, match=r"uses V\(1\): use all members of V over \(e, 1, 3\)"):
+    with pytest.raises(
+        ProgramError, match=r"uses V\(1\): a definition must use all members of V, over \(e, 1, 3\)"
+    ):
         members(lambda V, a, e: V(1) @ tanh(a(mu, t)))
 
 
