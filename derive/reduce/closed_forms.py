@@ -110,8 +110,8 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
     if _over_roots(elapsed.diff(x) * rate) != 1:
         raise NotApplicable(
-            f"dx/dt = {rate} is not solved: SymPy does not show that the integral of 1/rate that was found "
-            "has the derivative 1/rate"
+            f"dx/dt = {rate} is not solved: SymPy does not show that the derivative of the integral found "
+            "for 1/rate is 1/rate"
         )
     E = Dummy("E", positive=True)  # exp(2 time / weight), the growth of (w - below)/(above - w)
     grown = E * ratio(begin)

@@ -252,8 +252,8 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     for x, value in values.items():
         if x not in known.values():
             raise NotApplicable(
-                f"the limit {x!r} -> {value} is not taken, because the theory does not contain this symbol; "
-                f"its symbols, to be taken with their assumptions from theory.symbols, are {', '.join(known)}"
+                f"the limit {x!r} -> {value} is not taken, because the theory does not contain this "
+                f"symbol; take the symbol from theory.symbols, which has {', '.join(known)}"
             )
     for x, value in values.items():
         theory = _limit(theory, x, sympify(value))
@@ -409,8 +409,8 @@ def unit_averages(theory: Theory) -> Theory:
     if not theory.program.attributes:
         raise NotApplicable(
             "the units of the program have no attributes (given constants of each unit, such as the "
-            "eigenvalue of a mode) that make them different: averages over such equivalent units cannot be "
-            "written as sums over units"
+            "eigenvalue of a mode) that make them different: without attributes, averages over units are "
+            "not written as sums over units"
         )
     return _Modes(theory, averages=True).theory()
 
@@ -438,8 +438,8 @@ class _Modes:
             )
         if len(units) != 1:
             raise NotApplicable(
-                "the definitions of the program write attributes with several indices of the unit (or mode), "
-                f"{', '.join(sorted(map(str, units)))}: use one of them"
+                "the definitions of the program write attributes with several indices of the unit (or "
+                f"mode), {', '.join(sorted(map(str, units)))}: use one index in all definitions"
             )
         (self.unit,) = units
         self.averages = averages
@@ -597,7 +597,8 @@ class _Decomposition:
         fields = [a for a in atoms if self.program.field_of(str(a.func)) is not None]
         if {a.args[-1] for a in fields} != {t, s} or len(fields) != 2 or fields[0].func != fields[1].func:
             raise NotApplicable(
-                f"the loss is not decomposed: {name} is not the correlation function of one field"
+                f"the loss is not decomposed: {name} must be the correlation function of one field at the "
+                "times t and s"
             )
         self.now, self.past = sorted(fields, key=lambda a: bool(a.args[-1] == s))
         self.transfers: dict[str, Transfer] = {}

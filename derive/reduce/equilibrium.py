@@ -193,7 +193,8 @@ class Equilibrium(ConditionalResult):
         """
         if "Phihat" not in self.solved:
             raise NotApplicable(
-                f"the conjugate kernel of a layer below the last needs two or more layers, not {self.depth}"
+                "the conjugate kernel of a layer below the last exists only with two or more layers, and "
+                f"the depth is {self.depth}"
             )
         rhs = self.solved["Phihat"].rhs
         (average,) = rhs.atoms(Average)
@@ -289,8 +290,8 @@ class Equilibrium(ConditionalResult):
         free -= {x.name for x in (out, *[kernel for kernel, _ in layers])}
         if unknown := [x for x in known if x not in free]:
             raise NotApplicable(
-                f"numbers = {{{unknown[0]!r}: {known[unknown[0]]}}}: must have names of symbols of the "
-                f"equations as keys, {', '.join(sorted(free))}"
+                f"numbers = {{{unknown[0]!r}: {known[unknown[0]]}}}: the keys must be names of symbols of "
+                f"the equations, {', '.join(sorted(free))}"
             )
         names = [given, *[kernel for kernel, _ in layers]]
 
@@ -333,11 +334,15 @@ def equilibrium(theory: Theory) -> Equilibrium:
     require_linear_rules(theory.program, "the equilibrium")
     strength, decay, diffusion = exponential(program.rule)
     if decay == 0 or diffusion == 0:
-        raise NotApplicable("the equilibrium needs weights that both decay and diffuse")
+        raise NotApplicable(
+            "the equilibrium needs weights that decay and that have noise: give a rule with weight decay "
+            "and diffusion"
+        )
     if any(w.rule != program.rule for w in program.trained()):
         raise NotApplicable(
-            "the equilibrium needs one rule for all weights, with noise in units of their initial variances: "
-            "leave rules of single weights out, and give all weights the initial variance 1"
+            "the equilibrium needs one rule for all weights, and the diffusion over the initial variance "
+            "must be the same for all weights: leave rules of single weights out, and give all weights "
+            "the initial variance 1"
         )
     if has_sample_weights(program):
         raise NotApplicable(
@@ -465,8 +470,9 @@ class _Measure:
         number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)
         if number != 1:
             raise NotApplicable(
-                f"the covariance {u.covariance} of a product with {u.matrix} must be that of a weight of "
-                "initial variance 1 at two times, times one kernel: use the initial variance 1 and one output"
+                f"the covariance {u.covariance} of a product with {u.matrix} must be one kernel times the "
+                "covariance of a weight of initial variance 1 at the times t and s: use the initial "
+                "variance 1 and one output"
             )
         return self.prior * timeless(kernel)
 
@@ -566,7 +572,8 @@ def _linear_root(e: Expr, x: Symbol) -> Expr:
     p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
     if p.degree() != 1:
         raise NotApplicable(
-            f"the kernel {x} is not eliminated: in the equation {e} = 0 the numerator is not linear in {x}"
+            f"the kernel {x} is not eliminated: in the equation {e} = 0 the numerator must be linear in "
+            f"{x}, apart from a factor {x}"
         )
     return cancel(-p.nth(0) / p.nth(1))
 

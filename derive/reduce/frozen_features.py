@@ -128,7 +128,8 @@ class _Frozen:
         """
         if not isinstance(w.rule, NonlinearRule):
             raise NotApplicable(
-                f"{w.name} moves by a rule linear in gradients: its lazy limit is that of the tangent kernel"
+                f"{w.name} moves by a rule that is linear in the gradients, and frozen features are derived "
+                "for nonlinear rules only; the lazy limit of a linear rule has a constant tangent kernel"
             )
         gradient = self.gradient(w)
         for d, use in self.uses(w):

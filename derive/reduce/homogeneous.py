@@ -73,13 +73,14 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         exponents.append(power.xreplace({d: p for p, d in names.items()}))
     if not exponents:
         raise NotHomogeneous(
-            f"{shown} is zero, so that it has no degree: its power of c, the factor of the weights, is not "
-            "defined"
+            f"{shown} is zero and has no degree: the degree is the power of c by which it grows if all "
+            "weights are multiplied by c"
         )
     if any(simplify(p - exponents[0]) != 0 for p in exponents):
+        every = str([simplify(monomial + p) for p in exponents]).replace("_degree", "degree")
         raise NotHomogeneous(
-            f"{shown} has no degree: it scales with different powers of c, the factor of the weights, for "
-            f"different signs of its arguments: {str(exponents).replace('_degree', 'degree')}"
+            f"{shown} has no degree: if all weights are multiplied by c > 0, it is multiplied by different "
+            f"powers of c, with the exponents {every}, for different signs of its arguments"
         )
     return simplify(monomial + exponents[0]) if monomial != 0 else exponents[0]
 
@@ -128,7 +129,7 @@ def output(program: Program) -> Definition:
     means = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(Mean)]
     if len(means) != 1:
         raise NotApplicable(
-            f"{program.name} must have one output that is an average over units; it has {len(means)}"
+            f"{program.name} must have exactly one output that is an average over units; it has {len(means)}"
         )
     return means[0]
 
@@ -177,8 +178,9 @@ class _Degrees:
         """
         if len(ends) != 1 or len(inside) > 1:
             raise NotApplicable(
-                f"the degree of {name} is not derived: it must have one definition at the first layer and at "
-                f"most one at all other layers; it has {len(ends)} and {len(inside)}"
+                f"the degree of {name} is not derived: it must have exactly one definition for a single "
+                f"layer, the first, and at most one for a family of other layers; it has {len(ends)} and "
+                f"{len(inside)}"
             )
         start = self.of_sum(ends[0])
         if not inside:
@@ -222,7 +224,8 @@ class _Degrees:
         for p in others:
             if simplify(p - first) != 0:
                 raise NotHomogeneous(
-                    f"{d.lhs} is not homogeneous in the weights: it adds terms of degrees {first} and {p}"
+                    f"{d.lhs} is not homogeneous in the weights: its definition adds terms of degrees "
+                    f"{first} and {p}"
                 )
         return first
 

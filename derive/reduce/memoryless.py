@@ -180,21 +180,22 @@ def _motion(theory: Theory, e: Equation) -> Motion:
     sources = [u for u in theory.sources if u.symbol in named]
     if not sources or any(u.symbol.func != u.partner.func for u in sources) or len(sources) != len(named):
         raise NotApplicable(
-            f"{e.lhs} has no equation of motion: its equation must consist of one or more sources, "
-            "independent of each other, and of sums over past times"
+            f"the equation of motion of {e.lhs} is not derived: the equation of {e.lhs} must consist of "
+            "one or more sources, independent of each other, and of sums over past times"
         )
     relaxed = [_source_relaxation(u, discrete) for u in sources]
     rate = relaxed[0][0]
     if any(x[0] != rate for x in relaxed):
         raise NotApplicable(
-            f"{e.lhs} has no equation of motion of its own: its sources relax at different rates"
+            f"the equation of motion of {e.lhs} is not derived: the sources in the equation of {e.lhs} "
+            "relax at different rates"
         )
     gains: list[Term] = []
     kept, sums = _sums(e, discrete)
     if any(x.kind != "source" for x in kept):
         raise NotApplicable(
-            f"{e.lhs} has no equation of motion: its equation must consist of one or more sources, "
-            "independent of each other, and of sums over past times"
+            f"the equation of motion of {e.lhs} is not derived: the equation of {e.lhs} must consist of "
+            "one or more sources, independent of each other, and of sums over past times"
         )
     for x in sums:
         if simplify(x.rate + rate) != 0:
@@ -278,7 +279,8 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
     """
     if rule.discrete:
         raise NotApplicable(
-            "differential equations in time need a rule of gradient flow, and the rule has discrete steps"
+            "differential equations in time need a training rule in continuous time, such as "
+            "GradientFlow, and the rule has discrete steps"
         )
     update_factor = rule.memory(t, s)[1]
     try:
@@ -287,8 +289,8 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
         decay = diffusion = S.NaN
     if decay is S.NaN or simplify(update_factor.diff(t) + decay * update_factor) != 0:
         raise NotApplicable(
-            f"{rule!r}: initial weights and updates must decay exponentially at one rate, and the noise must "
-            "not change in time"
+            f"{rule!r} is not supported: initial weights and updates must decay exponentially at the same "
+            "constant rate, and the noise must not change in time"
         )
     rate = simplify(update_factor.xreplace({s: t}))
     if rate.has(t):

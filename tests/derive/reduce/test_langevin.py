@@ -327,8 +327,8 @@ def test_conditions_are_derivatives_of_the_action() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (lambda: mlp(2, phi, "flow", weight_decay=lam), "both decay and diffuse"),
-        (lambda: mlp(2, phi, "flow", temperature=T), "both decay and diffuse"),
+        (lambda: mlp(2, phi, "flow", weight_decay=lam), "weights that decay and that have noise"),
+        (lambda: mlp(2, phi, "flow", temperature=T), "weights that decay and that have noise"),
         (lambda: mlp(2, phi, "gd", weight_decay=lam, temperature=T), "discrete steps"),
         (
             lambda: mlp(2, phi, "flow", weight_decay=lam, temperature=T, bias=True),
@@ -376,7 +376,7 @@ def test_an_update_that_is_twice_the_gradient_has_no_gibbs_density() -> None:
 
 
 def test_one_hidden_layer_has_no_conjugate_kernel_of_an_inner_layer() -> None:
-    with pytest.raises(NotApplicable, match="two or more layers, not 1"):
+    with pytest.raises(NotApplicable, match="two or more layers, and the depth is 1"):
         assert rest(S.One, "tanh").conjugate_kernel
 
 
@@ -395,5 +395,5 @@ def test_densities_need_a_positive_integer_of_samples(samples: object) -> None:
 
 def test_linear_output_refuses_names_that_it_does_not_know() -> None:
     for numbers in ({"lamda": S.One}, {lam: S.One}):
-        with pytest.raises(NotApplicable, match="must have names of symbols of the equations as keys"):
+        with pytest.raises(NotApplicable, match="the keys must be names of symbols of the equations"):
             rest(1, "linear").linear_output(numbers)  # type: ignore[arg-type]
