@@ -201,7 +201,7 @@ class Network:
                 if key == "fan_in" and isinstance(weights[name], GaussianVector):
                     raise ProgramError(
                         f"fan_in[{name!r}] = {value}: {name} is a vector, whose initial entries are not "
-                        "divided by a number of units; give it a variance"
+                        f"divided by a number of units; leave {name} out of fan_in, and give it a variance"
                     )
                 factors.append((f"{key}[{name!r}]", value, families[name], key == "rates"))
         for name, w in weights.items():

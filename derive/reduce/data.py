@@ -253,7 +253,8 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
         if x not in known.values():
             raise NotApplicable(
                 f"the limit {x!r} -> {value} is not taken, because the theory does not contain this "
-                f"symbol; take the symbol from theory.symbols, which has {', '.join(known)}"
+                "symbol with these assumptions; take the symbol from theory.symbols, which has the names "
+                f"{', '.join(known)}"
             )
     for x, value in values.items():
         theory = _limit(theory, x, sympify(value))

@@ -66,7 +66,9 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         power = simplify(c * ratio.diff(c) / ratio) if plain != 0 else c
         if {c, *sizes.values()} & power.free_symbols or ratio.atoms(AppliedUndef):
             unknown = ", ".join(sorted({str(a.func) for a in e.atoms(AppliedUndef)}))
-            reason = " is not homogeneous: if its arguments grow by c > 0, it does not grow by a power of c"
+            reason = (
+                " is not homogeneous: if all weights grow by a factor c > 0, it does not grow by a power of c"
+            )
             raise NotHomogeneous(
                 shown + (f" has no degree: {unknown} has no definition" if unknown else reason)
             )
@@ -81,6 +83,7 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         raise NotHomogeneous(
             f"{shown} has no degree: if all weights are multiplied by c > 0, it is multiplied by different "
             f"powers of c, with the exponents {every}, for different signs of its arguments"
+            + (" (degree_below is the degree of the layer below)" if "degree_below" in every else "")
         )
     return simplify(monomial + exponents[0]) if monomial != 0 else exponents[0]
 

@@ -430,7 +430,9 @@ def training_rule(
             heat="n" if noisy else None,
             diffusion=S.One if noisy else S.Zero,
         )
-    why = "is not known by name (derive.program.Entrywise takes rules of single entries); "
+    why = (
+        "is not known by name (derive.program.Entrywise makes a rule that acts on each entry of a gradient); "
+    )
     why = why if rule.lower() in ADAPTIVE.split() else ""
     raise ProgramError(f"rule = {rule!r}: {why}must be {RULE_NAMES}")
 
