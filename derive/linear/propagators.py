@@ -429,7 +429,8 @@ class _CrossLayer:
         """
         if not isinstance(r.lhs, AppliedUndef):
             raise NotApplicable(
-                f"{r.lhs} is a rate of change: cross-layer responses need an equation of the field itself"
+                f"the equation of {r.lhs} gives a rate of change; cross-layer responses need an equation "
+                "of the field itself"
             )
         sources = (
             (x, delta(self.as_perturbed(x.field), p.symbol, self.discrete))

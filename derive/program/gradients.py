@@ -911,9 +911,9 @@ class Gradients:
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
                 raise ProgramError(
-                    f"{label} is defined only for {at} = {r.lower}..{r.upper}, and applies a matrix to "
-                    f"{self._shown(use.target, runs)}, which is also defined for other values of {at}; "
-                    "define both for the same values, and select values by factors of 0 or 1"
+                    f"{label} is defined only for {_plain(a, runs)} = {r.lower}..{r.upper}, and applies a "
+                    f"matrix to {self._shown(use.target, runs)}, which is also defined for other values of "
+                    "this index; define both for the same values, and select values by factors of 0 or 1"
                 )
 
     def _sums_all_members(self, use: _Use, solved: _Solved, total: Expr) -> None:

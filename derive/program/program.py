@@ -842,10 +842,9 @@ def _chains_run_one_way(
         numbers = [definitions[i] for i in component if definitions[i].name not in {f.name for f in fields}]
         if numbers:
             raise ProgramError(
-                f"within a step, the scalar {numbers[0].lhs} and a field with ordered=True depend on each "
-                "other, at one value of the field's first index or from one value to another, which is not "
-                "supported: write a field for each value of this index, or keep the average outside of "
-                "matrix products"
+                f"within a step, the scalar {numbers[0].lhs} and an ordered field (ordered=True) depend on "
+                "each other, which is not supported: in place of the ordered field, write a field of its "
+                "own for each value of the first index"
             )
     names = " -> ".join(str(definitions[i].lhs) for i in (*component, component[0]))
     raise ProgramError(f"a field or scalar depends on itself within a step: {names}")

@@ -90,7 +90,7 @@ def test_a_theory_at_its_depth_has_the_same_limit() -> None:
 
 
 def test_linear_rules_and_symbolic_depth_are_refused() -> None:
-    with pytest.raises(NotApplicable, match="that of the tangent kernel"):
+    with pytest.raises(NotApplicable, match="constant tangent kernel"):
         frozen_features(mean_field(mlp(2, "tanh")))
     with pytest.raises(NotApplicable, match="the depth L is a symbol"):
         frozen_features(mean_field(mlp(L, "tanh", rule=adam(eta))))
