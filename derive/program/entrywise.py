@@ -114,7 +114,7 @@ class Entrywise(NonlinearRule):
             )
         if not self.Q.free_symbols & {A, *names}:
             raise ProgramError(
-                f"Q = {self.Q} of {self.name} depends neither on the gradient A nor on a state: write Q in "
+                f"Q = {self.Q} of {self.name} depends neither on the gradient A nor on states: write Q in "
                 "the symbol A of derive.program.entrywise, or in the symbols of states"
             )
         for x in self.bounded:

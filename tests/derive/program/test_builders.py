@@ -319,7 +319,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "listed scores": (lambda: attention(2, scores=["x"]), r"scores = \['x'\]: must be"),  # type: ignore[arg-type]
     "listed positions": (lambda: attention(2, read=["x"]), r"read = \['x'\]: must be"),  # type: ignore[arg-type]
     "listed objective": (lambda: mlp(2, objective=["x"]), r"objective = \['x'\]: must be"),  # type: ignore[arg-type]
-    "AdaGrad": (lambda: recurrent(rule="AdaGrad"), "Entrywise takes rules.*must be 'gd'"),
+    "AdaGrad": (lambda: recurrent(rule="AdaGrad"), "Entrywise makes a rule.*must be 'gd'"),
     "unknown rule": (lambda: perceptron(rule="sgd"), "rule = 'sgd': must be 'gd'"),
     "momentum and noise": (lambda: mlp(momentum=0.9, temperature=1), "momentum = 0.9.* with temperature = 1"),
     "momentum and decay in flow": (
