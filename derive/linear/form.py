@@ -189,8 +189,7 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
     for x in e.terms:
         if _random_in(x.coefficient, random) or _random_in(x.kernel, random):
             raise NotApplicable(
-                f"the equation of {e.lhs} must be linear in fields and Gaussian sources, and its term "
-                f"{x.expr} is not"
+                f"the term {x.expr} in the equation of {e.lhs} is not linear in fields and Gaussian sources"
             )
         for part in _parts(x, random):
             random_atoms = _random_in(part.field, random)
@@ -201,8 +200,8 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
             factor = part.field / a
             if len(random_atoms) > 1 or _random_in(factor, random):
                 raise NotApplicable(
-                    f"the equation of {e.lhs} must be linear in fields and Gaussian sources, and its term "
-                    f"{part.expr} is not"
+                    f"the term {part.expr} in the equation of {e.lhs} is not linear in fields and Gaussian "
+                    "sources"
                 )
             before, under = (S.One, factor) if factor.has(s) else (factor, S.One)
             factors = part.coefficient * before, part.kernel * under

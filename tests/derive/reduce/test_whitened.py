@@ -170,7 +170,7 @@ def test_what_leaves_the_targets_is_refused():
         ({"objective": "logistic"}, "each index of a sample must occur once"),
         ({"objective": "hinge"}, "each index of a sample must occur once"),
         ({"outputs": 2}, "have several directions"),
-        ({"activation": "quadratic"}, "must be linear"),
+        ({"activation": "quadratic"}, "not linear"),
     ],
     ids=["logistic", "hinge", "outputs", "quadratic"],
 )

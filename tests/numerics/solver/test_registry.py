@@ -258,7 +258,7 @@ def test_a_method_by_name_that_does_not_fit_says_why() -> None:
     with pytest.raises(SpecError) as caught:
         solve(experiment({"depth": 2, "activation": "tanh"}, method="march"))
     assert (caught.value.key, caught.value.value) == ("solver.method", "march")
-    assert "must be linear in fields and Gaussian sources" in str(caught.value)
+    assert "not linear in fields and Gaussian sources" in str(caught.value)
     assert "network.activation" in str(caught.value)
 
 
