@@ -100,6 +100,11 @@ class Network:
     depth : Expr
         The number of hidden layers, by default the symbol ``L``.
 
+    Raises
+    ------
+    ProgramError
+        If an argument holds objects of another type than those named here.
+
     Examples
     --------
     >>> from sympy import tanh
@@ -127,6 +132,30 @@ class Network:
     attributes: tuple[Attribute, ...] = ()
     ranges: tuple[IndexRange, ...] = ()
     depth: Expr = L
+
+    def _require_types(self) -> None:
+        """Raise ProgramError for an argument that holds objects of a wrong type."""
+        kinds: dict[str, tuple[type, ...]] = {
+            "fields": (Field,),
+            "weights": (GaussianMatrix, GaussianVector),
+            "frozen": (GaussianMatrix, GaussianVector),
+            "given": (GivenVector,),
+            "attributes": (Attribute,),
+            "ranges": (IndexRange,),
+        }
+        if not isinstance(self.forward, Mapping):
+            kinds["forward"] = (Definition,)
+        for key, kind in kinds.items():
+            value, names = getattr(self, key), " or ".join(x.__name__ for x in kind)
+            also = ", or a mapping from fields to expressions" if key == "forward" else ""
+            if not isinstance(value, tuple | list):
+                raise ProgramError(
+                    f"{key} of a network has the type {type(value).__name__}: give a tuple of {names}, also "
+                    f"for a single one{also}"
+                )
+            wrong = next((x for x in value if not isinstance(x, kind)), None)
+            if wrong is not None:
+                raise ProgramError(f"{key} of a network contains {wrong!r}: give a tuple of {names}{also}")
 
     @cached_property
     def matrices(self) -> tuple[GaussianMatrix, ...]:
@@ -327,6 +356,7 @@ class Network:
 
     def __post_init__(self) -> None:
         """Raise ProgramError for invalid names and indices; write functions with cases by Max and Min."""
+        self._require_types()
         lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
         for message in wrong_heads(lines, {r.index for r in self.ranges} | {mu, ell}):
             raise ProgramError(message)

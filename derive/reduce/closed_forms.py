@@ -70,19 +70,19 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     0
     """
     radical = _radical(rate, x)
+    slot = Dummy("R")
+    value = rate.subs(radical, slot)
+    if not value.is_rational_function(x, slot):
+        raise NotApplicable(
+            f"dx/dt = {rate} is not solved: the rate must be a rational function of {x} and of one "
+            "square root"
+        )
     a, b, c = Poly(radical.base, x).all_coeffs()
     w = Symbol("w", positive=True)
     root = sqrt(a)
     # Euler's substitution: sqrt(a x^2 + b x + c) = w - sqrt(a) x, solved for x
     at = (w**2 - c) / (b + 2 * root * w)
     inverse = root * x + radical
-    slot = Dummy("R")
-    value = rate.subs(radical, slot)
-    if value.subs(slot, 0).has(radical):
-        raise NotApplicable(
-            f"dx/dt = {rate} is not solved: the rate must be a rational function of {x} and of one "
-            "square root"
-        )
     integrand = factor(cancel(together(at.diff(w) / value.subs({slot: w - root * at, x: at}))))
     below, above = _two_poles(integrand, w)
     middle, half = simplify((below + above) / 2), simplify((above - below) / 2)

@@ -807,8 +807,13 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
 def _outer_update(program: Program) -> tuple[TrainedMatrix, Outer]:
     """Return the trained matrix of a program and its update, an outer product of fields.
 
-    Raises NotApplicable if it is trained otherwise.
+    Raises NotApplicable if it is trained otherwise, or if the program has several matrices or none.
     """
+    if len(program.matrices) != 1:
+        raise NotApplicable(
+            f"the power of an update is derived for one matrix of all layers, and the program has "
+            f"{', '.join(str(gaussian(m).name) for m in program.matrices) or 'none'}"
+        )
     (W,) = program.matrices
     if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
         raise NotApplicable(f"the matrix {W.name} must be trained by outer products of fields")

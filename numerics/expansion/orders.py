@@ -395,10 +395,14 @@ class OfTheory:
         return parted(problem, error, f, kernels, self.orders)
 
     def of_random_data(self) -> dict[str, Array]:
-        """Return the result variables of a problem on random data, by name, orders first."""
+        """Return the result variables of a problem on random data, by name, orders first.
+
+        Variables that vanish at all orders are left out, such as the response ``R_gu`` at order 0.
+        """
         tensors, values = self.run.plan.table.tensors, {}
         for name in RANDOM:
             layers = list(dict.fromkeys(k for n, k in tensors if orders_in(n)[0] == name))
+            layers = [k for k in layers if not self.unknown(name, k)]
             if not layers or (self.grid is not None and name.startswith("R_")):
                 continue
             by_number = {k: of_outputs(self.at_outputs(name, k)) for k in layers}

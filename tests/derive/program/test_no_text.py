@@ -89,3 +89,16 @@ def test_the_depth_of_a_network_is_a_number_of_layers(depth: Any) -> None:
 
 def _weights(units: Population, pixels: Population) -> tuple[GaussianVector, GaussianMatrix]:
     return GaussianVector("w", units), GaussianMatrix("U", units, pixels)
+
+
+@pytest.mark.parametrize("key", ["fields", "weights", "frozen", "given", "attributes", "ranges", "forward"])
+def test_an_argument_of_a_network_has_its_type(key: str) -> None:
+    """Other objects ended in an AttributeError or TypeError."""
+    units = Population("units")
+    given: dict[str, Any] = {"fields": (Field("h", units),), "forward": {}}
+    for wrong, said in (
+        (("h",), "contains 'h': give a tuple of"),
+        (units, "has the type Population: give a"),
+    ):
+        with pytest.raises(ProgramError, match=f"^{key} of a network {said}"):
+            Network("wrong", **given | {key: wrong})

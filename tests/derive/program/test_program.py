@@ -222,7 +222,7 @@ def test_an_ill_posed_program_is_refused_with_the_reason(what: str) -> None:
         (lambda: mlp(0), "depth = 0"),
         (lambda: mlp(2, "swish"), "activation = 'swish': must be one of linear, .* SymPy function"),
         (lambda: mlp(2, rule="adamax"), "rule = 'adamax': must be 'gd', 'flow', .* adam"),
-        (lambda: mlp(2, rule="adagrad"), "rule = 'adagrad': .*Entrywise takes"),
+        (lambda: mlp(2, rule="adagrad"), "rule = 'adagrad': .*Entrywise makes a rule"),
         (lambda: mlp(2, rule="adam", weight_decay=1), "weight_decay = 1 with rule = 'adam': .* 'adamw'"),
         (lambda: mlp(2, rule="lion", momentum=0.5), "momentum = .* with rule = 'lion'"),
         (lambda: entrywise_rule("sign", beta1=0.5), "beta1 with rule = 'sign'"),

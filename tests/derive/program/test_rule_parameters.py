@@ -412,5 +412,5 @@ def test_noise_of_a_linear_rule_has_a_covariance(noise: Any, reason: str) -> Non
 
 @pytest.mark.parametrize("A", [[[1, 2], [3]], [1, [3]], [[[1]]], [], [[]]], ids=str)
 def test_matrices_of_a_linear_rule_have_rows_of_equal_length(A: Any) -> None:
-    with pytest.raises(ProgramError, match=r"A of a linear rule = .* a list of rows of equal length"):
+    with pytest.raises(ProgramError, match=r"A of a linear rule = .* nonempty rows of equal length"):
         LinearRule(A, [1, 2])  # type: ignore[arg-type]

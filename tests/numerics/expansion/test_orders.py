@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 
 from numerics.errors import SpecError
+from numerics.expansion import expand
 from numerics.expansion.orders import SIZES, partial_sum, size_series, step_size_series, truncation_error
 from numerics.experiment import Experiment
 from numerics.solver import solve
@@ -157,6 +158,21 @@ def test_lazy_descent_on_batches_is_a_geometric_series() -> None:
         loss[t + 1, 1] += k**2 * noise
     loss[:, 0] += noise
     np.testing.assert_allclose(series.test_loss.values, loss.T, atol=1e-11)
+
+
+def test_order_zero_of_random_data_is_that_of_higher_orders() -> None:
+    """The response vanishes at order 0: its shape was not known, and a StopIteration was raised."""
+    experiment = Experiment.from_dict(
+        {
+            "network": {"depth": 1},
+            "data": {"kind": "isotropic"},
+            "training": {"learning_rate": 0.1, "steps": 3},
+        }
+    )
+    lowest, more = (expand(experiment, order) for order in (0, 2))
+    assert {*more.data_vars} - {*lowest.data_vars} == {"R_gu"}
+    for name in lowest.data_vars:
+        np.testing.assert_allclose(lowest[name].values[0], more[name].values[0], rtol=1e-13)
 
 
 def test_lazy_narrow_networks_are_regression_on_random_features() -> None:
