@@ -82,9 +82,9 @@ class Paths:
             raise ValueError(f"paths: {what} = {selected}: must be a list of one value or more; {there}")
         for x in selected:
             if isinstance(x, bool | np.bool_) or not isinstance(x, Integral):
-                raise ValueError(f"paths: {what} {x} is not an integer; {there}")
+                raise ValueError(f"paths: {what} contains {x}, which is not an integer; {there}")
             if x not in existing:
-                raise ValueError(f"paths: {what} {x} does not exist; {there}")
+                raise ValueError(f"paths: {what} contains {x}, which does not exist; {there}")
         return [int(x) for x in selected]
 
     def steps(self, program: Program, last: int) -> list[int]:

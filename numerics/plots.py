@@ -207,13 +207,16 @@ def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> 
     name = "test_loss" if "test_loss" in result else "train_loss"
     later = result.isel(time=result.time.values > 0)
     if later.sizes["time"] < 3:
-        raise ValueError(f"the result has {later.sizes['time']} times after 0, and a slope needs at least 3")
+        raise ValueError(
+            f"the number of times after 0 in the result is {later.sizes['time']}, and a slope needs at "
+            "least 3"
+        )
     times, losses = later.time.values, later[name].values
     if not (losses > 0).all():
         first = int(np.argmin(losses > 0))
         raise ValueError(
             f"{name} is {losses[first]:.3g} at {_time_label(result)} {times[first]:g}: a loss that is not "
-            "positive has no power of time; earlier times only, or plot_loss, would do"
+            "positive has no power of time; select earlier times, or use plot_loss"
         )
     ax = _axes(ax)
     slopes = -np.gradient(np.log(losses), np.log(times))
@@ -265,8 +268,8 @@ def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     """
     if OUTPUT not in result:
         raise ValueError(
-            "the result contains no output f: results for random data, and for programs without a single "
-            "output function, do not contain the output"
+            "the result contains no output f: for example, results for random data, and for programs with "
+            "several output functions or none, do not contain f"
         )
     ax = _axes(ax)
     names = [x for x in (OUTPUT, OUTPUT + STDERR, OUTPUT + VARIANCE, OUTPUT + SHIFT) if x in result]

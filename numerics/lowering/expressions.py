@@ -136,8 +136,8 @@ class CompiledFunction:
         self.body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.body.has(Subs, Derivative):
             raise Unserved(
-                f"{expr} contains a derivative that SymPy does not evaluate, as of a function without an "
-                "expression; use a named function such as tanh"
+                f"{expr} contains a derivative that SymPy cannot evaluate, for example of a function "
+                "without an expression; use a named function such as tanh"
             )
         self._compiled: dict[tuple[int, Device], Callable[..., Any]] = {}
         self._derivatives: dict[int, Expr] = {}
@@ -165,9 +165,9 @@ class CompiledFunction:
         e = self._derivatives[i]
         if e.has(DiracDelta) or any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
             raise UnseenJump(
-                f"{self.expr} jumps or consists of cases (Piecewise), and sampled paths cannot average the "
-                "delta function that its derivative may contain: a continuous function without cases, or "
-                "another method (solver.method), would do"
+                f"{self.expr} jumps or contains cases (Piecewise), and sampled paths cannot average the "
+                "delta function that its derivative may contain: use a continuous function without cases, "
+                "or another method (solver.method)"
             )
         return e
 
@@ -251,7 +251,8 @@ class KnownArrays:
         if isinstance(x, AppliedUndef):
             return self._applied(x, at)
         raise Unserved(
-            f"{x} cannot be evaluated: numbers, indices, fields, sums and functions of them are supported"
+            f"{x} cannot be evaluated: expressions may contain numbers, indices, fields, order parameters, "
+            "scalars, given data, sums, and functions of these"
         )
 
     def _symbol(self, x: Symbol, at: Places) -> Any:
@@ -264,7 +265,7 @@ class KnownArrays:
         if x in at:  # x is an index: positions count from 0, its values often from 1
             return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
         if x.name not in self.values:
-            raise ValueError(f"values has no {x}: give a number for it")
+            raise ValueError(f"values contains no number for {x}: give values[{x.name!r}]")
         return float(self.values[x.name])
 
     def _applied(self, x: AppliedUndef, at: Places) -> Any:
@@ -290,7 +291,8 @@ class KnownArrays:
             return np.vectorize(self.data[name], otypes=[float])(*args)[..., None]
         if self.arrays[name].ndim != len(x.args):
             raise ValueError(
-                f"data[{name!r}] has shape {self.arrays[name].shape}; {name} has {len(x.args)} indices"
+                f"data[{name!r}] has shape {self.arrays[name].shape}, but {x} has {len(x.args)} arguments: "
+                "give an array with one axis for each argument"
             )
         return self.read(self.arrays[name], x.args, at, name)[..., None]
 
@@ -352,8 +354,9 @@ class KnownArrays:
             factor, x = part.as_coeff_Mul()
             if x not in at or x in TIMES or size is None:
                 raise Unserved(
-                    f"a function is read at the index {a}: its index must be an integer, or a sum of indices "
-                    "of its equation or of a sum that contains the function, and times cannot be shifted"
+                    f"the argument {a} of a function is not supported: an argument must be an integer, an "
+                    "index, or a sum of integers and indices. Each index must belong to the equation or to "
+                    "a sum that contains the function. A time must not be shifted, as in t + 1"
                 )
             total = total + int(factor) * (_array(at[x]) + self.start(x))
         return total % size
@@ -409,8 +412,8 @@ class KnownArrays:
         places = [at.get(index) for index in x.places]
         if not all(isinstance(place, Axis) for place in places):
             raise Unserved(
-                f"{x}, an entry of a function of a matrix over samples, is used at single samples, and the "
-                "function needs all samples"
+                f"{x} is an entry of a function of a matrix over samples. The function needs the matrix of "
+                f"all samples, but the theory uses {x} at single samples"
             )
         axes = [place.axis for place in places if isinstance(place, Axis)]
         sizes = [place.stop - place.start for place in places if isinstance(place, Axis)]
@@ -433,7 +436,7 @@ class KnownArrays:
         values = np.unique(np.ravel(self.leaf(e, at, given)))
         if len(values) != 1:
             raise Unserved(
-                f"{e}, a parameter of a function of singular values, must be one number; it has several "
+                f"the parameter {e} of a function of singular values must be one number, but it has several "
                 "values"
             )
         return Float(values[0])

@@ -119,8 +119,8 @@ def require_open_numbers(theory: Theory) -> None:
         for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
             if (str(x.func), ()) in known and node_of(x) not in known and node_at_zero(x) not in moving:
                 raise Unserved(
-                    f"{x} is read at one value of an index, and this method reads all values: write a sum "
-                    "over the index with a Kronecker delta that selects the value, or use "
+                    f"the scalar {x} is read at one value of an index, and this method reads all values: "
+                    "write a sum over the index with a Kronecker delta that selects the value, or use "
                     "numerics.solver.direct.evaluate"
                 )
 
@@ -132,8 +132,8 @@ def require_present(theory: Theory) -> None:
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if node_at_zero(x) in moving:
                 raise Unserved(
-                    f'{x} is a value at time zero, which this method cannot use: solver.method = "paths" or '
-                    '"direct" would do'
+                    f"{x} is a value at time zero, which this method cannot use: choose solver.method = "
+                    '"paths" or "direct"'
                 )
 
 
@@ -208,8 +208,8 @@ def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str
     free = sympify(low).free_symbols | sympify(high).free_symbols
     if others := sorted(str(x) for x in free if str(x) not in values):
         raise Unserved(
-            f"the index {index} runs from {low} to {high}, which contain {', '.join(others)}: values needs a "
-            "number for each symbol; for ends that contain another index, use numerics.solver.direct.evaluate"
+            f"the limits {low} and {high} of the index {index} contain {', '.join(others)}: values needs a "
+            "number for each symbol; if a limit contains another index, use numerics.solver.direct.evaluate"
         )
 
 
@@ -222,9 +222,15 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     args = tuple(x for x in symbol.args if not x.is_Integer)
     for x in args:
         if x.atoms(AppliedUndef):
-            raise Unserved(f"{symbol.func} is a function without an expression; use a named one such as tanh")
+            raise Unserved(
+                f"{symbol} has the argument {x}, which is not an index: if {symbol.func} is a function "
+                "without an expression, use a named one such as tanh"
+            )
         if not isinstance(x, Symbol):
-            raise Unserved(f"{symbol} is read at {x}: only plain indices such as mu are supported")
+            raise Unserved(
+                f"{symbol} has the argument {x}: only integers, times and indices such as mu are supported "
+                "as arguments"
+            )
     if len(set(args)) < len(args) and not set(TIMES) & {x for x in args if args.count(x) > 1}:
         raise Unserved(
             f"{symbol} has the same index twice, which is not supported: use two indices, and a sum with "
@@ -250,7 +256,7 @@ def axes_of(symbol: AppliedUndef) -> IndexSymbols:
     """Return the indices of a function without times and integers; raise Unserved for a shifted index."""
     indices = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
     if not all(isinstance(x, Symbol) for x in indices):
-        raise Unserved(f"the equation of {symbol} has an index on its left-hand side that is not a symbol")
+        raise Unserved(f"the left-hand side {symbol} of an equation has an index that is not a symbol")
     return indices
 
 
@@ -299,8 +305,8 @@ def require_steps(theory: Theory) -> None:
     for symbol, body in named:
         if isinstance(symbol, Derivative) or body.has(Integral):
             raise Unserved(
-                f"{symbol} is given by a flow, and this method takes rules in steps: use GradientDescent "
-                "with a small rate"
+                f"{symbol} is given by a rate of change or an integral, as in a flow, and this method takes "
+                "rules in steps: use a rule in steps, such as GradientDescent with a small rate"
             )
 
 

@@ -203,7 +203,7 @@ def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
     products = tuple(_finished(p, e) for p in products_of(e.rhs, layers))
     axes = tuple(e.lhs.args)
     if not all(isinstance(x, Symbol) for x in axes):
-        raise NotLowered(f"the equation of {e.lhs} has an index that is not a symbol")
+        raise NotLowered(f"the left-hand side {e.lhs} of an equation has an argument that is not a symbol")
     return LayerRow(
         str(e.lhs.func), axes, products, correlation and {t, s} <= set(axes), any(p.step for p in products)
     )
@@ -281,8 +281,8 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
         sides = {tau - tau_: 1, tau_ - tau: -1}
         if e.args[0] not in sides:
             raise NotLowered(
-                f"the step function {e} is not one of tau - tau_ or tau_ - tau, the differences of the two "
-                "layer times"
+                f"the argument of the step function {e} must be tau - tau_ or tau_ - tau, the difference of "
+                "the two layer times"
             )
         return LayerProduct(S.One, step=sides[e.args[0]])
     if isinstance(e, AppliedUndef):
@@ -322,7 +322,7 @@ def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
     if lower not in (0, s, s + 1) or upper not in (t, t - 1, s, s - 1):
         raise NotLowered(
             f"the sum over {index} from {lower} to {upper} is not supported: it must run from 1 to a size, "
-            "or over the past of t or s"
+            "or over times from 0, s or s + 1 to t, t - 1, s or s - 1"
         )
     late = lower == s + 1 or upper == s - 1
     begins = lower in (s, s + 1)
@@ -335,7 +335,7 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
     ``layers`` is the number of layer times of each tensor, by name. Raises NotLowered for another integral.
     """
     if len(e.limits) != 1 or len(e.limits[0]) != 3:
-        raise NotLowered(f"{e} is not an integral over one layer time")
+        raise NotLowered(f"{e} is not an integral over one layer time with a lower and an upper limit")
     ((x, lower, upper),) = e.limits
     bounds = {(S.Zero, tau): "below", (tau, S.One): "above", (S.Zero, S.One): "all"}
     if (lower, upper) not in bounds:
@@ -345,7 +345,9 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
         )
     for p in _products_of(e.function, layers):
         if p.layer is not None:
-            raise NotLowered(f"{e} has an integral within an integral over layer time")
+            raise NotLowered(
+                f"{e} contains an integral within an integral over layer time, which is not supported"
+            )
         yield replace(p, layer=x, bound=bounds[lower, upper])  # type: ignore[arg-type]
 
 
@@ -379,8 +381,8 @@ def _finished(p: LayerProduct, e: Eq) -> LayerProduct:
     """
     if p.number.has(L):
         raise NotLowered(
-            f"the equation of {e.lhs} still contains the depth, in {p.number}: an equation in layer time "
-            "must be that of infinite depth"
+            f"the equation of {e.lhs} still contains the depth, in the factor {p.number}: an equation in "
+            "layer time must hold at infinite depth"
         )
     return p
 
@@ -399,8 +401,8 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
         ends = any(y.is_number for y in at)
         if at[0] == at[1] or (p.layer is None and not ends and set(at) != set(LAYER_TIMES)):
             raise NotLowered(
-                f"the equation of {row.name} contains {x.name} at equal layer times tau = tau_, where it "
-                "jumps and has no value"
+                f"the equation of {row.name} contains {x.name} at equal layer times, where {x.name} jumps "
+                "and has no unique value"
             )
     pairs = [x.args[-2:] for x in p.reads]
     for span in p.spans:
@@ -408,8 +410,9 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
         ended = not span.upper.has(s) or (s, span.index) in pairs
         if not (begun and ended):
             raise NotLowered(
-                f"the equation of {row.name} has a sum over the times {span.index} that is not causal: it "
-                "must contain a response that vanishes on one side of the time s"
+                f"the equation of {row.name} has a sum over the times {span.index} that is not causal: a "
+                "sum that begins or ends at s, or one step beside s, must contain a response with the "
+                f"times {span.index} and s that vanishes on one side of s"
             )
 
 

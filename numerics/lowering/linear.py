@@ -102,7 +102,8 @@ def _indices(atom: Expr) -> tuple[Symbol, ...]:
     for x in atom.args:
         if x.free_symbols and not isinstance(x, Symbol):
             raise NotLinear(
-                f"{atom} is read at {x}, and the linear march takes only integers and indices such as mu"
+                f"{atom} has the argument {x}, and the linear march takes only integers, times and indices "
+                "such as mu"
             )
     return tuple(x for x in atom.args if isinstance(x, Symbol))
 
@@ -142,8 +143,8 @@ def require_whole_ranges(theory: Theory) -> None:
             )
         if last.setdefault(index, upper) != upper:
             raise NotLinear(
-                f"the index {index} runs to {last[index]} and to {upper}, and the linear march takes sums "
-                "over all values of an index only"
+                f"the index {index} has the upper ends {last[index]} and {upper}, and the linear march "
+                "takes sums over all values of an index only"
             )
     try:
         require_open_numbers(theory)
@@ -153,7 +154,8 @@ def require_whole_ranges(theory: Theory) -> None:
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if str(x.func) in theory.program.constants and any(a.is_Integer for a in x.args):
                 raise NotLinear(
-                    f"{x} is read at one value of an index, and the linear march reads all of them"
+                    f"{x} is read at one value of an index, and the linear march reads given data at all "
+                    "values only"
                 )
 
 
@@ -177,7 +179,9 @@ class _Lowering:
         """Return the theory as a table; raise NotLinear for a term that a table cannot hold."""
         families = [e.lhs for e in self.theory.equations if ell in {r.index for r in e.ranges}]
         if families:
-            raise ValueError(f"{families[0]} is a family of layers: lower theory.at_depth(n) instead")
+            raise ValueError(
+                f"{families[0]} is a family of layers: use theory.at_depth(n) instead of the theory"
+            )
         theory = self.theory
         require_averages_at_present(theory)
         require_whole_ranges(theory)
@@ -278,13 +282,15 @@ class _Lowering:
         for x in row.sources:
             if _indices(x.field) != _indices(row.lhs):
                 raise NotLinear(
-                    f"{row.lhs} has the source {x.field}, whose indices are not those of the field"
+                    f"{row.lhs} has the source {x.field}, but the linear march needs a field and its "
+                    "sources at the same indices and times, in the same order"
                 )
             drives[node(x.field)] = drives.get(node(x.field), S.Zero) + x.entry
         for x in row.actions:
             if (x.name in self.on_units) != on_units:
                 raise NotLinear(
-                    f"{row.lhs} has the term {x.expr}, which couples units with attributes to other fields"
+                    f"{row.lhs} has the term {x.expr}, which couples fields of units with attributes to "
+                    "fields of other units"
                 )
             for part in Add.make_args(x.weight.expand(deep=False)):
                 unit, weight = self.split(part)
@@ -309,8 +315,8 @@ class _Lowering:
         if indices:
             names = ", ".join(sorted(map(str, indices)))
             raise NotLinear(
-                f"the coefficient {coefficient} depends on {names}; the linear march takes such a "
-                "coefficient only as a given array that multiplies a field, not a source"
+                f"the coefficient {coefficient} depends on {names}; the linear march takes a coefficient "
+                "that depends on an index only if it is a given array and multiplies a field (not a source)"
             )
 
     @staticmethod
@@ -325,8 +331,9 @@ class _Lowering:
         for u, v in pairs:
             if u != v and {u, v} <= driving:
                 raise NotLinear(
-                    f"{u[0]} and {v[0]} are correlated sources of units with attributes; such sources must "
-                    "be independent (sampled paths also take correlated ones)"
+                    f"{u[0]} and {v[0]} are correlated sources of units with attributes. The linear march "
+                    "needs independent sources there; sampled paths (solver.method = 'paths') also take "
+                    "correlated ones"
                 )
 
     def constant(self, part: Expr) -> bool:
@@ -354,8 +361,8 @@ class _Lowering:
         reach = known.get((x.reach, x.field.args[-1]))
         if reach is None:
             raise NotLinear(
-                f"{row.lhs} has the term {x.expr}, and the linear march takes fields at time t or 0 and sums "
-                "over all past steps only"
+                f"{row.lhs} has the term {x.expr}, and the linear march takes only fields at time t or 0, "
+                "and sums over all past steps"
             )
         cols = _axes(x.field)
         body = over(weight, [r for r in x.over if r.index not in cols])
@@ -413,8 +420,8 @@ class _Lowering:
                 continue
             if {t, s} <= set(a.args) and a.args[-2:] != (t, s):
                 raise NotLinear(
-                    f"{a} has its times exchanged: at step t, the march has order parameters with the times "
-                    "(t, s) only"
+                    f"the linear march takes {a} only if its last two arguments are the times t and s, in "
+                    "this order"
                 )
             parts.append(Factor(node(a), _indices(a)))
         self.require_same_for_all(coefficient)
@@ -523,7 +530,10 @@ def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symb
     ``exp(f)/sum(exp(f))`` becomes ``exp(f - m)/sum(exp(f - m))`` with ``m = max(f)``.
     """
     if any(x not in indices or not body.has(x) for x, *_ in limits):
-        raise NotLinear(f"the sum of {body} runs over an index that the scalar or the summand does not have")
+        raise NotLinear(
+            f"the sum of {body} in the equation of a scalar runs over an index that the scalar, or the "
+            "summand, does not have"
+        )
     axes = tuple(len(indices) - indices.index(x) for x, *_ in limits)
     exponents = [x.args[0] for x in Mul.make_args(body) if isinstance(x, exp)]
     if not all(any(e.has(x) for e in exponents) for x, *_ in limits):
@@ -629,7 +639,7 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
         elif x.atoms(AppliedUndef):
             raise NotLinear(
                 f"the kernel {expr} has the factor {x}; only products of numbers, correlations, responses, "
-                "scalars, given arrays and Kronecker deltas are supported"
+                "scalars, given arrays and Kronecker deltas, and sums of such products, are supported"
             )
         else:
             coefficient *= x

@@ -114,7 +114,7 @@ class System:
     def number(self, x: Symbol) -> float:
         """Return the number of a symbol; raise ValueError if it has none."""
         if str(x) not in self.values:
-            raise ValueError(f"values has no {x}: give a number for it")
+            raise ValueError(f"values contains no number for {x}: give values[{str(x)!r}]")
         return self.values[str(x)]
 
     def shape(self, axes: IndexSymbols) -> tuple[int, ...]:
@@ -191,8 +191,8 @@ class System:
         values, vectors = np.linalg.eigh((c + c.T) / 2)
         if values[0] < -1e-8 * max(values[-1], 1e-300):
             raise ValueError(
-                f"the covariance of the initial values of {', '.join(sorted({n[0] for n in nodes}))} has the "
-                f"negative eigenvalue {values[0]:.3g}: it must be positive semidefinite"
+                f"the covariance of the initial values of {', '.join(sorted({n[0] for n in nodes}))} has "
+                f"the negative eigenvalue {values[0]:.3g}: a covariance must be positive semidefinite"
             )
         kept = values > RANK * values[-1]
         flat = vectors[:, kept] * np.sqrt(values[kept])
@@ -286,7 +286,10 @@ class Present(KnownArrays):
         """
         array = self.system.data[name]
         if array.ndim != len(x.args):
-            raise ValueError(f"data[{name!r}] has {array.ndim} axes, but {name} has {len(x.args)} indices")
+            raise ValueError(
+                f"data[{name!r}] has shape {array.shape}, but {x} has {len(x.args)} arguments: give an "
+                "array with one axis for each argument"
+            )
         args = [a for a in x.args if not a.is_Integer]
         for axis in reversed([k for k, a in enumerate(x.args) if a.is_Integer]):
             place = self.position(name, axis, int(x.args[axis]), array.shape[axis])
@@ -294,10 +297,16 @@ class Present(KnownArrays):
         if not x.has(t):
             return array
         if not self.system.markov.discrete:
-            raise Unserved(f"the array {x} depends on the time, which is supported for rules in steps only")
+            raise Unserved(
+                f"{x} is given data that depend on the time, and such data are supported for rules in steps "
+                "only"
+            )
         for axis in reversed([k for k, a in enumerate(args) if a == t]):
             if not self.time < array.shape[axis]:
-                raise ValueError(f"data[{name!r}] of shape {array.shape} ends before step {self.time:g}")
+                raise ValueError(
+                    f"data[{name!r}] has {array.shape[axis]} entries along an axis of times, and step "
+                    f"{self.time:g} needs {self.time + 1:g}"
+                )
             array = np.asarray(array.take(int(self.time), axis))
         return array
 
@@ -328,9 +337,9 @@ class Present(KnownArrays):
         array = self.array(node_of(x), x)
         if array.ndim != len(args) + 1:
             raise ValueError(
-                f"{x} has {len(args)} indices other than integers and times, but the array of its values has "
-                f"{array.ndim - 1} axes for indices: the number of indices must be the same wherever "
-                f"{x.func} stands"
+                f"{x} has {len(args)} indices (integers and times do not count), but the array of its "
+                f"values has {array.ndim - 1}: {x.func} must have the same number of indices wherever the "
+                "theory contains it"
             )
         missing = [y for a in args for y in a.free_symbols if y not in at]
         if missing:

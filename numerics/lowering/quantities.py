@@ -370,7 +370,7 @@ class QuantityTables:
         for name, literals in sorted({n for link in links for n in link} - there):
             where = f"at the integer indices {literals}" if literals else "without integer indices"
             raise Unserved(
-                f"{name} is used {where}, and its equations have other indices on the left-hand side: write "
+                f"{name} is used {where}, but no equation has {name} {where} on its left-hand side: write "
                 f"an equation of {name} {where}"
             )
         return connected_groups([*self.sources, *self.quantities, *self.attributes], links)
@@ -493,11 +493,13 @@ class _QuantityReader:
         if lhs.is_Derivative:
             raise Unserved(
                 f"{lhs} is the rate of change of a field, and sampled paths take fields that are given by "
-                "their values: write the field by its value at each step, or use simulate"
+                "their values: write an equation for the value of the field, or train finite networks with "
+                "simulate"
             )
         if open_args(lhs) != (*indices_of(lhs), t):
             raise Unserved(
-                f"{lhs} has an equation: its last argument must be t, and no other argument may be a time"
+                f"the left-hand side {lhs} of an equation must have the time t as its last argument, and no "
+                "other time"
             )
         self.extents.add(r.limits for r in ranges)
         node = node_of(lhs)
@@ -537,7 +539,9 @@ class _QuantityReader:
                 memories[x] = _joined(self._memory(y, term, indices) for y in sums for term in _terms(y))
             elif isinstance(x, AppliedUndef) and is_random(x):
                 if x.args[-1] != t and not self.tables.is_at_zero(x):
-                    raise Unserved(f"{x} is used in an equation at time t, but its time is not t")
+                    raise Unserved(
+                        f"{x} is used in an equation at time t, but it is at another time than t or 0"
+                    )
                 if set(indices_of(x)) - set(indices):
                     raise Unserved(
                         f"{x} has an index that {node[0]} does not have: sum over this index, or give it to "
@@ -663,7 +667,7 @@ class _QuantityReader:
         factors = tuple(x.subs(around) for x in factors)
         factor = Mul(*[x.subs(around) for x in moving])
         if factor.free_symbols & (set(TIMES) - {time}):
-            raise Unserved(f"in {leaf} the factor {factor} may depend on no other time than {time}")
+            raise Unserved(f"in {leaf} the factor {factor} may depend on the time {time} only")
         numbers = [x for x in factors if not self.tables.is_random(x)]
         if reach != "now":
             numbers, factor, over = self._folded(numbers, factor, over, leaf.limits)
@@ -947,9 +951,9 @@ def _reach(leaf: Sum) -> Reach:
     if not times:
         return "now"
     if len(times) > 1 or times[0][0] != s or times[0][1] != 0:
-        raise Unserved(f"{leaf}: sums over time must run over s from 0")
+        raise Unserved(f"{leaf}: a sum over past times must run over the one time s, from 0")
     if times[0][2] not in (t, t - 1):
-        raise Unserved(f"{leaf}: sums over time must end at t or t - 1")
+        raise Unserved(f"{leaf}: a sum over past times must end at t or t - 1")
     return "through" if times[0][2] == t else "past"
 
 

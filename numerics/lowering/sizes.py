@@ -137,10 +137,11 @@ class Extents:
             low, high = self.integer(lower), self.integer(upper)
             if self.first.setdefault(index, low) != low:
                 raise Unserved(
-                    f"the index {index} has two ranges, which start at different values: use two names"
+                    f"the index {index} has two ranges, which start at different values: use a name for "
+                    "each range"
                 )
             if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
-                raise Unserved(f"the index {index} has two ranges: use two names")
+                raise Unserved(f"the index {index} has two ranges: use a name for each range")
 
     def shape(self, indices: Iterable[Symbol]) -> tuple[int, ...]:
         """Return the number of values of each of these indices."""

@@ -413,7 +413,9 @@ class Result:
             _bounded(name, *arrays[name][:2], every_time)
         for key, note in attributes.items():
             if isinstance(note, float) and not math.isfinite(note):
-                raise Diverged(f"{key} is not finite, because numbers in its computation overflow; {SMALLER}")
+                raise Diverged(
+                    f"{key} is not finite, for example because numbers in its computation overflow; {SMALLER}"
+                )
         notes = {
             key: _plain(x)
             for key, x in {"status": status, "loss": loss, **attributes}.items()

@@ -316,7 +316,8 @@ def read_wanted(
         for e, name in program.notation.items():
             if name in wanted:
                 raise ValueError(
-                    f"the notation of the program names two vectors {name}: name correlations in `wanted`"
+                    f"the notation of the program gives two vectors the name {name}: choose names of "
+                    "correlations in `wanted`"
                 )
             wanted = {**wanted, name: e}
     pairs = []
@@ -351,8 +352,8 @@ def _require_vector(name: str, e: Expr, vector: CorrelationVector) -> None:
         )
         kind = f"{e} is a number; {remedy}" if vector.sites else f"{e} is not defined at any indices"
         raise ValueError(
-            f"wanted[{name!r}] = {e}: must be a vector with an entry for each unit, or a pair of them, and "
-            + kind
+            f"wanted[{name!r}] must be a vector with an entry for each unit, or a pair that begins with a "
+            f"vector, but {kind}"
         )
 
 
@@ -499,7 +500,8 @@ class KeptPaths:
             for vector in self.vectors.values():
                 if len({self.record.of(vector, k).shape[-1] for k in vector.sites}) > 1:
                     raise ValueError(
-                        "paths: layers of unequal widths have unequal numbers of units: keep one layer"
+                        "paths: the selected layers have different widths: select one layer, or layers of "
+                        "one width"
                     )
 
     def blocks(self) -> list[dict[str, Block]]:

@@ -657,10 +657,10 @@ def converged_steps(
             break
     if divergence is not None:
         raise divergence
-    would = "a larger tolerance" if error < 1 else "output times that are closer, or an earlier last time,"
+    would = "a larger tolerance" if error < 1 else "closer output times, or an earlier last time"
     raise NotConverged(
-        f"the flow of a finite network has an integration error of {error:.2g}, more than "
-        f"{tolerance:.2g}; {would} would do"
+        f"the flow of a finite network has an integration error of {error:.2g}, more than the tolerance "
+        f"{tolerance:.2g}; use {would}"
     )
 
 

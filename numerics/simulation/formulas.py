@@ -201,7 +201,7 @@ class Binder:
         """
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
-            raise ValueError(f"{known} is not evaluated by SymPy to an expression that can be computed")
+            raise ValueError(f"SymPy does not evaluate {known} to an expression that can be computed")
         return Total(parts=(self.bind(known, env),))
 
     def symbol(self, e: Symbol, env: IndexValues) -> Leaf:
@@ -263,7 +263,7 @@ class Binder:
         """
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
-            raise ValueError(f"{e} sums over past times: only the training rule of a program may do so")
+            raise ValueError(f"{e} sums over past times: in a program, only the training rule may do so")
         addends = tuple(self.bind(e.function, inner) for inner in self.values.members(ranges, env))
         return Total(parts=addends, place=common_place([x.place() for x in addends], e))
 
@@ -346,12 +346,15 @@ class Binder:
         if any(a.atoms(AppliedUndef) for a in args):
             function = self.tables.data[name]
             if not callable(function):
-                raise ValueError(f"data[{name!r}] must be a function: it is applied to {args}")
+                raise ValueError(
+                    f"data[{name!r}] must be a function, because {name} is applied to {args}, which depend "
+                    "on the program's fields or numbers"
+                )
             return Called(function, parts=tuple(self.bind(a, env) for a in args))
         if any(a.has(t) for a in args):
             if not self.program.rule.discrete:
                 raise ValueError(
-                    f"{name} depends on the time, which is only supported when time counts steps"
+                    f"{name} depends on the time, which is supported for training rules in steps only"
                 )
 
             def lookup(state: NetworkState) -> Any:
@@ -421,7 +424,10 @@ def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slot
     body = e.xreplace(dict(zip(slots, places, strict=True)))
     left = body.atoms(AppliedUndef, Derivative, Subs)
     if left:
-        raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
+        raise ValueError(
+            f"SymPy has no expression for {min(map(str, left))} in {e}: use functions such as tanh, whose "
+            "values and derivatives SymPy knows"
+        )
     # A Piecewise can be computed for arrays of indices, a KroneckerDelta cannot.
     body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))
     return slots, _function(places, body)

@@ -55,7 +55,10 @@ class TwoTimeFunction:
         for name in sorted({str(a.func) for a in self.expr.atoms(AppliedUndef)}):
             if name not in self.binder.tables.data:
                 missing = f"{name} in the memory of a training rule has no values"
-                raise ValueError(f"{missing}: give data[{name!r}], a number for each step")
+                raise ValueError(
+                    f"{missing}: give data[{name!r}], an array with one axis for each argument, or a "
+                    "function of the arguments"
+                )
 
     def __call__(self, time: int, past: Sequence[int]) -> Array:
         """Return the values at one time t (``time``) and several s (``past``), shape (len(past),).

@@ -167,6 +167,6 @@ def root(covariance: Array) -> Array:
         values, vectors = np.linalg.eigh(x)
         if values.min() < -1e-12 * max(abs(values).max(), 1.0):
             reason = f"the noise of a training rule has the covariance {x.tolist()}"
-            raise ValueError(f"{reason}: its eigenvalues must not be negative")
+            raise ValueError(f"{reason}, and an eigenvalue of a covariance must not be negative")
         roots[..., k] = vectors * np.sqrt(np.maximum(values, 0.0))
     return roots

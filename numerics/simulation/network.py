@@ -226,7 +226,8 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
     """
     if not lhs.args or lhs.args[-1] not in (t, S.Zero):
         raise ValueError(
-            f"{lhs} is defined by an equation: its last argument must be the time t, or 0 at the start"
+            f"the left-hand side {lhs} of an equation must have the time t as its last argument, or 0 for "
+            "the value at the start"
         )
     return tuple(binder.values.integer(a, env) for a in lhs.args[:-1])
 

@@ -620,7 +620,10 @@ class Trainer:
             For networks of a rule that counts steps.
         """
         if self.counts is None:
-            raise ValueError("the program's rule counts steps, which cannot be halved: a flow would do")
+            raise ValueError(
+                "the program's rule counts steps, which cannot be halved: use a rule in continuous time, "
+                "such as GradientFlow"
+            )
         return replace(self, counts=tuple(2 * x for x in self.counts))
 
     def train(self, seed: np.random.SeedSequence) -> dict[str, Array]:
@@ -753,8 +756,8 @@ class Trainer:
                         where = f"{count} steps between t = {time:g} and {end:g}"
                         raise NotConverged(
                             f"the flow of a finite network has an integration error of {error:.2g} with "
-                            f"{where}, more than half of tolerance = {tolerance:.2g}; output times that are "
-                            "closer there would do"
+                            f"{where}, more than half of tolerance = {tolerance:.2g}; use closer output "
+                            "times there, or a larger tolerance"
                         )
                     coarse = fine
                 count *= 2

@@ -264,7 +264,7 @@ class Tables:
             )
             raise ValueError(
                 f"data[{name!r}] of shape {shape}: index {j + 1} of {name} takes values {low}..{high} and "
-                f"the first entry is that of {first}, so {needed}"
+                f"the first entry is at the value {first}, so {needed}"
             )
 
 
@@ -382,8 +382,8 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
         rivals = [w.name for w in program.given if w.population.name == v.population.name and w != v]
         if v.kernel in data and rivals:
             raise ValueError(
-                f"{v.name} and {', '.join(rivals)} are vectors on {v.population.name}: a kernel of one of "
-                "them does not determine their inner products, give the vectors themselves"
+                f"{v.name} and {', '.join(rivals)} are vectors on {v.population.name}: give the vectors "
+                "themselves, because a kernel of one of them does not determine their inner products"
             )
         vectors[v.name] = _vectors(v, data)
     return vectors

@@ -629,7 +629,8 @@ def _of_members(
     if isinstance(value, Mapping):
         if () in shapes:
             raise ValueError(
-                f"initial[{name!r}] is a mapping: {name} is one weight, an array of shape {shapes[()]}"
+                f"initial[{name!r}] is a mapping: must be an array of shape {shapes[()]}, because {name} is "
+                "one weight"
             )
         return {key if isinstance(key, tuple) else (key,): array for key, array in value.items()}
     if () in shapes:
@@ -638,8 +639,9 @@ def _of_members(
     sizes = tuple(len({member[k] for member in shapes}) for k in range(len(first)))
     if np.shape(value) != (*sizes, *one) or prod(sizes) != len(shapes):
         raise ValueError(
-            f"initial[{name!r}] has shape {np.shape(value)}: must be {(*sizes, *one)}, or a mapping from "
-            f"members of the family, such as {{{_member_key(first)}: array}}, to arrays of shape {one}"
+            f"initial[{name!r}] has shape {np.shape(value)}: must be a mapping from members of the family "
+            f"to arrays, such as {{{_member_key(first)}: array of shape {one}}}, or, if every combination "
+            f"of the indices is a member of this shape, one array of shape {(*sizes, *one)}"
         )
     whole = np.asarray(value, dtype=float)
     return {member: whole[tuple(x - low for x, low in zip(member, first, strict=True))] for member in shapes}

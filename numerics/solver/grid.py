@@ -205,7 +205,8 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
         raise ValueError(f"times = {shown}: must be two or more finite increasing numbers, the first 0")
     if np.size(step) not in (1, len(t) - 1) or not np.all(np.asarray(step, dtype=float) > 0):
         raise ValueError(
-            f"step = {step!r}: must be a positive number, or one for each interval between times"
+            f"step = {step!r}: must be a positive number, or one positive number for each interval between "
+            "times"
         )
     steps = np.broadcast_to(np.asarray(step, dtype=float), len(t) - 1)
     first = t[1] / _count(t[1], steps[0])

@@ -90,7 +90,7 @@ def solve_rank_one(
     require_whole("depth", depth, 1, "must have a hidden layer")
     output_times = given_times(times, steps=False)
     if not start > 0:
-        raise ValueError(f"start = {start}: must be positive, or nothing grows")
+        raise ValueError(f"start = {start}: must be positive, because nothing grows from zero")
     if output_times[0] == 0:
         raise ValueError(f"times = {times}: must be positive and increase")
     lamda, w = spectrum.attributes["lamda"], spectrum.attributes["w_star"]

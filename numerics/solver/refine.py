@@ -396,14 +396,14 @@ def refine(
         if sequence.stable or isinstance(failure, NotConverged):
             raise failure
         raise NotConverged(
-            f"the integrator diverges on every time grid of up to {sequence.most} nodes, because the flow is "
-            "much faster than its longest steps, or because it diverges itself; a shorter training.time "
-            "would do"
+            f"the integrator diverges on every time grid of up to {sequence.most} nodes, because the flow "
+            "is much faster than its longest steps, or because the flow itself diverges; use a shorter "
+            "training.time"
         ) from failure
     error = f"is {estimate:.1e}" if np.isfinite(estimate) else "is not known yet"
     raise NotConverged(
-        f"the flow needs more than {sequence.most} time nodes: the error estimate {error}, and "
-        f"solver.rtol = {sequence.rtol:.1e}; a larger rtol or a shorter training.time would do"
+        f"the flow needs more than {sequence.most} time nodes: the error estimate {error}, and solver.rtol "
+        f"= {sequence.rtol:.1e}; use a larger rtol or a shorter training.time"
     )
 
 

@@ -189,15 +189,15 @@ def test_selections_are_lists_of_integers_of_any_kind() -> None:
     [
         ({"times": ()}, r"times = \(\): must be a list of one value or more; existing: 0 to 2"),
         ({"times": 1}, r"times = 1: must be a list"),
-        ({"samples": (0.0,)}, r"samples 0.0 is not an integer; existing: 0 to 1"),
-        ({"layers": (2,)}, r"layers 2 does not exist; existing: 1 to 1"),
+        ({"samples": (0.0,)}, r"samples contains 0.0, which is not an integer; existing: 0 to 1"),
+        ({"layers": (2,)}, r"layers contains 2, which does not exist; existing: 1 to 1"),
     ],
 )
 def test_selections_of_nothing_are_refused(paths: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"width": 4, "steps": 2, "seeds": 2, "values": VALUES, "data": DATA}
     with pytest.raises(ValueError, match=message):
         simulate_program(mlp(1), paths=Paths(**paths), **given)
-    with pytest.raises(ValueError, match="paths: samples 0 does not exist; there are none"):
+    with pytest.raises(ValueError, match="paths: samples contains 0, which does not exist; there are none"):
         Paths(samples=(0,)).chosen("samples", [])
 
 

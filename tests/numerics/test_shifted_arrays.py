@@ -132,7 +132,7 @@ def test_a_shifted_output_goes_round_a_ring_and_its_targets_follow() -> None:
 
 def test_the_linear_march_refuses_an_output_at_a_shifted_index() -> None:
     program = reader((f(mu, p + 1, t) - f(mu, p, t) / 2 - y(mu, p)) ** 2 / 2)
-    with pytest.raises(NotLinear, match=r"is read at p \+ 1, and the linear march takes only integers"):
+    with pytest.raises(NotLinear, match=r"has the argument p \+ 1, and the linear march takes only integers"):
         lower(mean_field(program))
 
 

@@ -226,7 +226,9 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     for x in (x for e in theory.equations for x in e.terms):
         bare = next((y for y in x.expr.atoms(AppliedUndef) if y in factors), None)
         if bare is not None and x.expr != bare * factors[bare]:
-            raise NotApplicable(f"the term {x.expr} contains the source {bare} without {factors[bare]}")
+            raise NotApplicable(
+                f"the term {x.expr} contains the source {bare}, but is not its product with {factors[bare]}"
+            )
 
     def term(x: Term) -> Term:
         return x.with_expression(next((bare for bare, g in factors.items() if bare * g == x.expr), x.expr))

@@ -251,14 +251,14 @@ class _Grid(_Sizes):
             if not np.all(np.isfinite(change)):
                 name = group[int(np.argmin(np.isfinite(change)))].name
                 raise Diverged(
-                    f"{name} diverged at step {now} on {self.n} cells of layer time: "
-                    "a smaller learning rate, or more cells, may do"
+                    f"{name} diverged at step {now} on {self.n} cells of layer time: a smaller learning "
+                    "rate or more cells may help"
                 )
             if max(change) <= CONVERGED or not any(row.moving for row in rows):
                 return
         raise NotConverged(
             f"the iteration of {group[0].name} does not converge within {SWEEPS} sweeps at step {now}: a "
-            "smaller learning rate may do"
+            "smaller learning rate may help"
         )
 
     # -- products --------------------------------------------------------------------------------------------
@@ -433,8 +433,8 @@ class _Grid(_Sizes):
                         and np.einsum("...tt->...t", self.values[r.name]).any()
                     ):
                         raise ArithmeticError(
-                            f"the response {r.name} is not zero at equal times, but a sum over times in its "
-                            "equation assumes that it is"
+                            f"the response {r.name} is not zero at equal times, but a sum over times in the "
+                            "theory assumes that it is zero"
                         )
 
 

@@ -542,7 +542,8 @@ class LayerDistances:
         last = len(self.nodes) - 1
         if not 0 <= node < last:
             raise ValueError(
-                f"node = {node}: no distance is known ahead of it; a node from 0 to {last - 1} would do"
+                f"node = {node}: must be a node from 0 to {last - 1}, because distances are those to later "
+                "nodes"
             )
         steps = [2**k for k in range(int(np.log2(len(self.nodes) - 1 - node)) + 1)]
         squares = np.stack([self.squares[:, node, node + k] for k in steps], axis=1)
@@ -663,7 +664,7 @@ class _TwoPoint:
         if p.calls or p.equal or p.step or p.present:
             raise NotLowered(
                 f"the distance between layers contains the term {p}, which must be a product of numbers, "
-                "responses and correlations only: use a network with one output"
+                "responses and correlations only, as for a network with one output and the square loss"
             )
         ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
         labels: dict[Expr, int] = {tau: 0, tau_2: 1}

@@ -289,9 +289,9 @@ class Gaussian:
         conditional = variance - float(row @ row)
         if conditional < -1e3 * PIVOT * max(variance, 1e-300):
             raise ValueError(
-                f"the covariance of the source {entry[0]}{entry[1]} with those drawn before it is not "
-                f"positive: its variance is {variance:.3g}, and its conditional variance, given the others, "
-                f"is {conditional:.3g}"
+                f"the covariance matrix of the source {entry[0]}{entry[1]} and of the sources drawn before "
+                f"it is not positive semidefinite: the variance of {entry[0]}{entry[1]} is {variance:.3g}, "
+                f"and its conditional variance, given the other sources, is {conditional:.3g}"
             )
         if conditional > PIVOT * variance:
             row[-1] = np.sqrt(conditional)

@@ -430,7 +430,7 @@ class Interpreter:
         name = str(e.func)
         family: Family = getattr(self.layout, kind)[name]
         if any(x < 0 for x in family.times(args)):
-            raise ValueError(f"{e} is read at {name}{args}, before the first step")
+            raise ValueError(f"{e} stands for {name}{args}, a value before the first step")
         if family.key(args) in family.members:
             return name, args
         wrapped = list(args)
@@ -446,7 +446,7 @@ class Interpreter:
             first, last = family.extent(i)
             wrapped[i] = first + (x - first) % (last - first + 1)
         if family.get(tuple(wrapped)) is None:
-            raise ValueError(f"{e} is read at {name}{args}, which the theory does not determine")
+            raise ValueError(f"{e} stands for {name}{args}, which the theory does not determine")
         return name, tuple(wrapped)
 
 

@@ -303,7 +303,9 @@ class Constants:
         Raises ValueError if the data do not hold it in this form.
         """
         if name not in self.arrays or self.arrays[name].ndim != 1:
-            raise ValueError(f"data must hold {name}, one number for each unit of its population")
+            raise ValueError(
+                f"data must hold {name} as an array with one number for each unit of its population"
+            )
         return self.arrays[name]
 
     def __call__(self, name: str, args: tuple[RealNumber, ...], given: Sequence[Expr]) -> Any:
@@ -327,7 +329,8 @@ class Constants:
         array = self.arrays[name]
         if array.ndim != len(args):
             raise ValueError(
-                f"data[{name!r}] has shape {array.shape}, but {name} has {len(args)} indices in the theory"
+                f"data[{name!r}] has shape {array.shape}, but {name} has {len(args)} arguments in the "
+                "theory: give an array with one axis for each argument"
             )
         uses = zip(args, given, array.shape, strict=True)
         at = tuple(self.place((name, k), x, e, n) for k, (x, e, n) in enumerate(uses))

@@ -398,8 +398,8 @@ class _LazySolver(Present):
         if len(terms) == 1:
             raise Unserved(
                 f"the average <{e}> is over several groups of Gaussian variables that are independent of "
-                "each other, and is supported only if the averaged function is a sum of products of "
-                "functions of one group each"
+                "each other. It is supported only if the averaged function is a sum of products, and each "
+                "factor depends on one group"
             )
         return [p for x in terms for p in self.products(Mul(x, *separate.values()), groups)]
 
@@ -458,9 +458,9 @@ class _LazySolver(Present):
                 )
             if not error_is_linear(self.static):
                 raise Unserved(
-                    f"the error {error.name} = {error.rhs} is not linear in the output {output.lhs.func}, "
-                    "and a flow at gamma0 = 0 is solved only if it is: use the square loss, or a training "
-                    "rule in steps"
+                    f"the error {error.name} = {error.rhs} is not a linear function of the output "
+                    f"{output.lhs.func} plus a constant, which a flow at gamma0 = 0 needs: use the square "
+                    "loss, or a training rule in steps"
                 )
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
             # the flow is affine in the outputs, f' = A f + b: a constant 1 beside f makes it linear

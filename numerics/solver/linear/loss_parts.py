@@ -168,5 +168,5 @@ class LossParts:
             return float(Mul(*numbers)) * value
         raise NotImplementedError(
             f"the parts of the test loss cannot be computed: a transfer function contains {e}, which is not "
-            "a sum, product or inverse of operators"
+            "a sum, product or inverse of operators and numbers"
         )

@@ -509,7 +509,7 @@ def densities(
         if not solver.row(step, weights):
             raise NotConverged(
                 f"the iteration for the responses at t = {nodes[step]:.3g} did not converge, because the "
-                "time step is too long: a smaller solver.rtol, which makes the steps shorter, would do"
+                "time step is too long: use a smaller solver.rtol, which makes the steps shorter"
             )
     T, sizes = len(nodes), result.sizes
     return {(i, k): a.reshape(T, sizes[i], T, -1) for (i, k), a in solver.densities.items()}

@@ -347,7 +347,9 @@ def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
     """
     value = with_numbers(top, constants)
     if not value.is_number:
-        raise ValueError(f"the index {index} runs to {top}, which needs a number")
+        raise ValueError(
+            f"the upper end {top} of the index {index} has no number: give a number for each symbol in {top}"
+        )
     return int(value)
 
 
@@ -496,7 +498,7 @@ def iterate_step(
             except np.linalg.LinAlgError:
                 raise NotConverged(
                     "numbers overflow in the iteration of an implicit time step, because the step is too "
-                    "long or because the flow diverges: a shorter training.time would do"
+                    "long or because the flow diverges: use a shorter training.time"
                 ) from None
             mixed = mixed - np.diff(np.stack(points), axis=0).T @ parts
         at = 0
@@ -505,7 +507,7 @@ def iterate_step(
             at += x.size
     raise NotConverged(
         f"the iteration of an implicit time step did not converge in {SWEEPS} sweeps to the relative change "
-        f"{tolerance:.1e}: a larger solver.rtol or a shorter training.time would do"
+        f"{tolerance:.1e}: use a larger solver.rtol or a shorter training.time"
     )
 
 

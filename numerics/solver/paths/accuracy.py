@@ -641,13 +641,14 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
     if not tried and diverged is not None:
         raise NotConverged(
             f"the integrator diverges on time grids of up to {MAX_NODES} nodes, because the flow is much "
-            "faster than its longest steps, or because it diverges itself; a shorter training.time would do"
+            "faster than its longest steps, or because the flow itself diverges; use a shorter "
+            "training.time"
         ) from diverged
     known = np.isfinite(missed[0])
     grid_error = f"is still {missed[0]:.1e} of the largest value" if known else "is not known yet"
     raise NotConverged(
         f"the flow needs more than {MAX_NODES} time nodes: the error of the time grid {grid_error}, and "
-        f"solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
+        f"solver.rtol = {rtol:.1e}; use a larger rtol or a shorter training.time"
     )
 
 

@@ -58,7 +58,7 @@ class Model:
             self.blocks, self.in_order = [(n,) for n in drawn], True
             return self._sorted()
         except NotCausal as reason:
-            raise Unserved(f"sampled paths cannot be computed in causal order: {reason}") from None
+            raise Unserved(f"sampled paths: {reason}") from None
 
     def _sorted(self) -> list[PathOperation]:
         """Return the operations of a step in causal order, for the present partition of sources into blocks.

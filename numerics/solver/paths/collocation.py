@@ -97,7 +97,7 @@ def by_sample(theory: Theory) -> Theory:
         rest = x.kernel / Mul(weight, *errors)
         if len(errors) != 1 or errors[0].args[-1] != s or (x.coefficient * rest * x.field).has(weight):
             raise NotApplicable(
-                f"collocation needs sums over errors times gradients, and {x.expr} is not one"
+                f"collocation needs sums over errors times gradients, and the term {x.expr} has another form"
             )
         return replace(x, kernel=rest * Function(WEIGHT)(*errors[0].args[:-1], t, s))
 
@@ -332,8 +332,8 @@ class Collocation:
             if np.abs(jump).max() <= CONVERGED * (1 + np.abs(stages).max()):
                 return stages, errors
         raise NotConverged(
-            "Newton's method for the outputs in a time step of the flow does not converge; smaller steps "
-            "would do"
+            "Newton's method for the outputs in a time step of the flow does not converge; shorter time "
+            "steps may help"
         )
 
 

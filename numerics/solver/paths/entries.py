@@ -53,9 +53,7 @@ class EntryWeights:
 
     def __init__(self, march: PathMarch) -> None:
         if march.device != CPU:
-            raise Unserved(
-                'weights with a rule such as Adam, which acts on each entry, need solver.device = "cpu"'
-            )
+            raise Unserved('weights with an entrywise rule, such as Adam, need solver.device = "cpu"')
         self.march: PathMarch = proxy(march)
         self.arrays = [_EntryWeight(self.march, x) for x in march.tables.weights]
         self.factors: dict[tuple[EntrySum, tuple[Symbol, ...]], TensorReader] = {}
@@ -239,9 +237,10 @@ class _EntryWeight:
         *_, step = self.rule.function(gradient, *[x[0, 0][rows] for x in self.states], *numbers)
         if np.abs(step).max() > VISIBLE:
             raise NotConverged(
-                f"the gradient of {self.array.weight} vanishes by symmetry at step {now}, up to a rounding "
-                f"error of {largest:.1e}, from which {self.array.rule.name} makes a step; samples that are "
-                "not mirror images of each other, or a larger epsilon of the rule, would do"
+                f"the gradient of {self.array.weight} at step {now} is only a rounding error of "
+                f"{largest:.1e}, for example because it is zero by symmetry, and {self.array.rule.name} "
+                "makes a step from it; use samples that are not mirror images of each other, or a larger "
+                "epsilon if the rule has one"
             )
 
     def _move(

@@ -446,8 +446,8 @@ def _pivoted(
         if given_pivots is not None and not (top > 0)[new].all():
             raise NotPositive(
                 "in the march with a perturbation, the conditional variance of a source given the past is "
-                f"{top[new].min():.3g} of its variance, but it is positive without the perturbation; more "
-                "samples would do"
+                f"{top[new].min():.3g} of its variance, but it is positive without the perturbation; use "
+                "more samples"
             )
         row /= np.sqrt(np.where(new, top, np.inf))[:, None]
         both -= row[:, :m, None] * row[:, None]
@@ -456,9 +456,9 @@ def _pivoted(
     worst = diagonal.min(axis=1)
     if not (worst >= -CUT).all():
         raise NotPositive(
-            "a covariance of sources is not positive: the conditional variance given the past is "
-            f"{worst.min():.3g} of the variance; the given kernels are not positive, or rounding errors are "
-            "too large"
+            "a covariance of sources is not positive semidefinite: the conditional variance given the past "
+            f"is {worst.min():.3g} of the variance; the given kernels are not positive semidefinite, "
+            "samples are too few, or rounding errors are too large"
         )
     rows, chosen = rows[:, :count_of_pivots], chosen[:, :count_of_pivots]
     columns, inverse = transposed(rows[..., :m]) * scale, rows[..., m:] / transposed(scale)

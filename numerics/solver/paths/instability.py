@@ -66,7 +66,7 @@ def perturbations(problem: Problem, samples: int) -> Array:
     if (gaps.max(axis=1) <= np.finfo(float).eps).any():
         raise Unserved(
             "the growth of perturbations cannot be measured: averages over sampled paths have no noise at "
-            "the start that would break the symmetry of initial weights"
+            "the start, so that nothing breaks the symmetry of the initial weights"
         )
     shown: Array = gaps if grid is None else np.stack([grid.once(x) for x in gaps])
     beyond = (shown > LINEAR).any(axis=0)

@@ -888,7 +888,9 @@ def units_of(tables: QuantityTables, node: MemberKey, data: Mapping[str, Any]) -
     attributes = tables.attributes_of.get(node, ())
     for name in attributes:
         if name not in data or np.ndim(data[name]) != 1:
-            raise ValueError(f"data must hold {name}, one number for each unit of its population")
+            raise ValueError(
+                f"data must hold {name} as an array with one number for each unit of its population"
+            )
     counts = {name: len(data[name]) for name in attributes}
     if len({*counts.values()}) > 1:
         raise Unserved(

@@ -77,8 +77,8 @@ TOLD_APART = 16
 kernels (docs/theory/nonlinear.md)."""
 
 LOST = (
-    "rounding errors have made a covariance of the sampled paths inaccurate ({}); smaller steps, or more "
-    "solver.samples, would do"
+    "rounding errors have made a covariance of the sampled paths inaccurate ({}); use smaller steps, or "
+    "more solver.samples"
 )
 
 FEW = 64
@@ -166,7 +166,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     cut = max(attempt.cut, default=0.0)
     if accuracy is not None and cut > accuracy:
         raise NotConverged(
-            f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'{cut:.1e} of a variance is negative')}"
+            f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'its negative part is {cut:.1e} of a variance')}"
         )
     # `seen` is the part of the error that exceeds its noise; `bias` also contains the part that noise may
     # explain.
@@ -680,14 +680,14 @@ class _Attempt:
             if share > 1:
                 raise NotConverged(
                     f"{key} = {value}: rounding errors of averages over paths are {share:.1e} times the "
-                    "error of the network, because paths are large, or because gamma0 is small and "
-                    "outputs contain 1/gamma0; a smaller learning rate, a larger gamma0, or functions that "
-                    "grow more slowly would do"
+                    "error of the network, because paths are large, or because gamma0 is small and outputs "
+                    "contain 1/gamma0; use a smaller learning rate, a larger gamma0, or functions that "
+                    "grow more slowly"
                 )
             raise NotConverged(
                 f"{key} = {value}: rounding errors of averages over paths are {share:.1e} of the error of "
                 "the network, because outputs contain the factor 1/gamma0, or because paths have become "
-                'large; a larger gamma0, less temperature, or solver.method = "lazy" would do'
+                'large; use a larger gamma0, a lower temperature, or solver.method = "lazy"'
             )
 
 

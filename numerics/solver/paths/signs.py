@@ -68,10 +68,10 @@ def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> No
             if step.rule is not None:
                 names = f"the mean of {names} over steps in {step.rule.name}"
             raise NotConverged(
-                f"{names} goes through zero at step {now}, and {step.weight} moves by the sign of a gradient "
-                "of one sample: networks of any width reach zero at different steps, so that the theory "
-                f"holds only before that step; at most {now} steps, a rule that is continuous at zero, or "
-                "gradients that are sums over several samples would do"
+                f"{names} goes through zero at step {now}, in some or all replicas, and {step.weight} moves "
+                "by the sign of a gradient of one sample. Finite networks of every width reach zero at "
+                f"different steps, so that the theory holds only before that step: use at most {now} steps, "
+                "a rule that is continuous at zero, or gradients that are sums over several samples"
             )
 
 

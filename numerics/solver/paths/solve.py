@@ -859,14 +859,14 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
         if asked == "jacobian" and "jumps" in kinds:
             raise ValueError(
                 f"responses = 'jacobian' cannot give {name_of(n)}, because a function between the source "
-                "and the field jumps; responses = 'stein' or 'auto' would do, unless a theory has been "
-                "edited to leave out responses at equal times"
+                "and the field jumps; use responses = 'stein' or 'auto', unless the theory has been edited "
+                "to leave out responses at equal times"
             )
         ended = any(_ends_before_present(model, n, c) for c in ways)
         if ended and (asked == "stein" or "jumps" in kinds):
             raise ValueError(
-                f"{name_of(n)} has no value at equal times in this theory, although its field depends on the "
-                "source at its own time: Stein's lemma cannot tell neighbouring times apart, and "
+                f"{name_of(n)} has no value at equal times in this theory, although its field depends on "
+                "the source at the same time: Stein's lemma cannot tell neighbouring times apart, and "
                 "responses = 'jacobian' needs functions that do not jump"
             )
         groups = [model.groups[group_of(model, c.source)] for c in ways]
@@ -911,7 +911,8 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
     if not fields or (ell in e.free_symbols and not layers):
         raise ValueError(
-            f"paths: {name} = {e} has no units: it must contain fields that the theory has, at its layers"
+            f"paths: {name} = {e} has no units: it must contain a field of the theory, and only fields at "
+            "layers that the theory has"
         )
     chosen = tuple(paths.chosen("layers", layers)) if layers else ()
     field_indices = tuple(

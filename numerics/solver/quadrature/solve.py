@@ -506,12 +506,14 @@ class _NodeSolver:
         """
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
-            raise Unserved(f"the order parameter {e} is not supported: it must be one average times a number")
+            raise Unserved(
+                f"the order parameter {e} is not supported: it must be one average times a constant"
+            )
         body = read_average(average.body)
         if isinstance(body, MeanResponse):
             raise Unserved(
-                f"the order parameter {e} is a response, and this method computes none, because it solves "
-                "theories without memory: use another method"
+                f"the order parameter {e} is a response, and this method computes no responses, because it "
+                "solves theories without memory: use another method"
             )
         late, early = body.late, body.early.xreplace({s: t})
         sizes = self.system.extents.sizes
@@ -568,15 +570,15 @@ class _NodeSolver:
             count += 1
             if count > RATES:
                 raise NotConverged(
-                    f"the flow is at t = {time:g} after {RATES} evaluations, as if fields at some nodes of "
-                    "the average over initial weights move much faster than at others; a shorter time or a "
-                    "larger tolerance (accuracy) would do"
+                    f"the flow has only reached t = {time:g} after {RATES} evaluations of the rates of "
+                    "change, possibly because fields at some nodes of the average over initial weights "
+                    "move much faster than at others; use a shorter time or a larger tolerance (accuracy)"
                 )
             motion = self.present(y.reshape(shape), time).motion().ravel()
             if not np.isfinite(motion).all():
                 raise Diverged(
-                    f"the flow diverges: at t = {time:g} a rate of change is not finite; a shorter time, or "
-                    "numbers nearer to one for symbols such as gamma0, would do"
+                    f"the flow diverges: at t = {time:g} a rate of change is not finite; use a shorter "
+                    "time, or numbers nearer to one for symbols such as gamma0"
                 )
             return motion
 

@@ -100,8 +100,8 @@ def solve_transforms(
                 return TransformSolved(correlations, change, len(contour.rates))
         before = correlations
     raise NotConverged(
-        f"solver.rtol = {rtol:.1e}: correlations from Laplace transforms at {len(contour.rates)} rates still "
-        f"change by {change:.1e}; a larger rtol would do"
+        f"solver.rtol = {rtol:.1e}: correlations from Laplace transforms at {len(contour.rates)} rates "
+        f"still change by {change:.1e}; use a larger rtol"
     )
 
 
@@ -220,8 +220,8 @@ class _System:
                 return new
             here = new
         raise NotConverged(
-            f"Laplace transforms of responses are not found at the rate z = {rate}: their iteration does not "
-            "converge; solver.method = 'march' would do"
+            f"Laplace transforms of responses are not found at the rate z = {rate}: their iteration does "
+            "not converge; use solver.method = 'march'"
         )
 
     def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:
@@ -237,7 +237,7 @@ class _System:
         if not cuts:
             raise NotConverged(
                 f"Laplace transforms of responses are not found at the rate z = {rate}: Newton's method "
-                "fails along the contour; solver.method = 'march' would do"
+                "fails along the contour; use solver.method = 'march'"
             )
         middle = complex(np.exp((np.log(place) + np.log(rate)) / 2))
         half = self.followed(place, here, middle, cuts - 1)

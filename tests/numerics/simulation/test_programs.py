@@ -208,10 +208,14 @@ def test_initial_weights_of_families_may_be_one_array():
     one, other = (simulate(program, initial=x, data=data)["f"].mean for x in (by_member, whole))
     np.testing.assert_array_equal(one, other)
     wrong = [
-        ("w", w.T, r"must be \(2, 7\), or a mapping from members of the family, such as {1: array}"),
+        (
+            "w",
+            w.T,
+            r"must be a mapping from members .* {1: array of shape \(7,\)}.* one array of shape \(2, 7\)",
+        ),
         ("W", {3: W[1]}, "has the member 3: must be one of 1, 2"),
         ("W", {"1": W[1]}, "has the member '1': must be one of 1, 2"),
-        ("W0", {1: W[0]}, "is a mapping: W0 is one weight"),
+        ("W0", {1: W[0]}, "is a mapping: must be an array of shape .* because W0 is one weight"),
         ("q", w, "the program has no weight q; it has W, W0, w"),
     ]
     for name, value, told in wrong:

@@ -169,7 +169,9 @@ def test_an_error_of_one_sample_that_goes_through_zero_is_refused() -> None:
     """Networks cross zero at different steps: their scatter does not fall with the width."""
     told = {"numbers": {"eta": 0.2, "gamma0": GAMMA}, "arrays": {"x": X[:1], "y": Y[:1]}}
     program = mlp(1, "tanh", rule=sign_descent(eta))
-    with pytest.raises(NotConverged, match=r"Delta goes through zero at step \d+, and W0 moves by the sign"):
+    with pytest.raises(
+        NotConverged, match=r"Delta goes through zero at step \d+, .* and W0 moves by the sign"
+    ):
         solve(program, times=range(12), **told)
     solve(program, times=range(3), **told)
 
@@ -179,7 +181,7 @@ def test_a_gradient_that_vanishes_by_symmetry_is_refused() -> None:
     mirrored = np.array([X[0], -X[0]])
     told = {"numbers": {"eta": RATE, "gamma0": GAMMA}, "arrays": {"x": mirrored, "y": np.ones(2)}}
     program = mlp(1, "tanh", rule=sign_descent(eta))
-    with pytest.raises(NotConverged, match="vanishes by symmetry at step 0"):
+    with pytest.raises(NotConverged, match=r"gradient of W.? at step 0 is only a rounding error"):
         solve(program, times=range(3), **told)
 
 

@@ -141,7 +141,7 @@ def equal_heads() -> Case:
 
 def test_a_perturbation_of_zero_has_no_growth(equal_heads: Case) -> None:
     problem = Problem.of(equal_heads.program, **equal_heads.given)
-    with pytest.raises(Unserved, match="no noise at the start that would break the symmetry"):
+    with pytest.raises(Unserved, match="no noise at the start, so that nothing breaks the symmetry"):
         perturbations(problem, 256)
 
 

@@ -39,7 +39,9 @@ def test_times_of_a_grid_increase_from_zero(times):
 
 @pytest.mark.parametrize("step", [0.0, -1.0, np.nan, [0.1, 0.1]])
 def test_steps_of_a_grid_are_positive(step):
-    with pytest.raises(ValueError, match="must be a positive number, or one for each interval"):
+    with pytest.raises(
+        ValueError, match="must be a positive number, or one positive number for each interval"
+    ):
         flow_grid([0.0, 1.0], step=step)
 
 

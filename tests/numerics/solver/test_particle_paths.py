@@ -95,9 +95,9 @@ def test_expressions_and_other_indices(tmp_path: Path) -> None:
     ("paths", "says"),
     [
         (Paths(("x",)), r"x is not a field; fields are: .*h"),
-        (Paths(layers=(3,)), "layers 3 does not exist; existing: 1 to 2"),
-        (Paths(times=(4,)), "times 4 does not exist; existing: 0 to 3"),
-        (Paths(samples=(3,)), "samples 3 does not exist; existing: 0 to 2"),
+        (Paths(layers=(3,)), "layers contains 3, which does not exist; existing: 1 to 2"),
+        (Paths(times=(4,)), "times contains 4, which does not exist; existing: 0 to 3"),
+        (Paths(samples=(3,)), "samples contains 3, which does not exist; existing: 0 to 2"),
         (Paths({"c": Symbol("c")}), "has no units"),
     ],
 )

@@ -160,7 +160,7 @@ def test_refusals() -> None:
         solve_particles(mean_field(mlp(L, "tanh")), steps=2, values=VALUES, data=DATA)
     with pytest.raises(ValueError, match="data does not contain y"):
         solved(1, "tanh", data={"K_x": K})
-    with pytest.raises(ValueError, match="values has no eta"):
+    with pytest.raises(ValueError, match="values contains no number for eta"):
         solved(1, "tanh", values={gamma0: 1.0, P: 2})
     with pytest.raises(Diverged, match="at step"):
         solved(2, "relu", values=VALUES | {eta: 1e30}, steps=12)

@@ -93,5 +93,5 @@ def test_structured_data() -> None:
 
 @pytest.mark.parametrize("data", [DATA, {"lamda": 1.0, "w_star": np.ones(2)}])
 def test_an_attribute_without_numbers(data: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="data must hold lamda, one number for each unit"):
+    with pytest.raises(ValueError, match="data must hold lamda as an array with one number for each unit"):
         solve_particles(mean_field(structured(1)), **GIVEN | {"data": data})

@@ -291,7 +291,7 @@ def test_refusals() -> None:
         solved(Function("phi"))
     with pytest.raises(ValueError, match="data does not contain y"):
         solved("tanh", data={"K_x": kernel(2)})
-    with pytest.raises(ValueError, match="values has no eta"):
+    with pytest.raises(ValueError, match="values contains no number for eta"):
         solved("tanh", values={gamma0: 1.0, P: 2})
     with pytest.raises(ValueError, match=r"data\.K_x: is not positive semidefinite"):
         solved("tanh", data=DATA | {"K_x": np.array([[1.0, 2.0], [2.0, 1.0]])})
