@@ -291,8 +291,8 @@ class KnownArrays:
             return np.vectorize(self.data[name], otypes=[float])(*args)[..., None]
         if self.arrays[name].ndim != len(x.args):
             raise ValueError(
-                f"data[{name!r}] has shape {self.arrays[name].shape}, but {x} has {len(x.args)} arguments: "
-                "give an array with one axis for each argument"
+                f"data[{name!r}] has shape {self.arrays[name].shape}, but must have one axis for each "
+                f"argument of {x}"
             )
         return self.read(self.arrays[name], x.args, at, name)[..., None]
 

@@ -120,8 +120,8 @@ def require_open_numbers(theory: Theory) -> None:
             if (str(x.func), ()) in known and node_of(x) not in known and node_at_zero(x) not in moving:
                 raise Unserved(
                     f"the scalar {x} is read at one value of an index, and this method reads all values: "
-                    "write a sum over the index with a Kronecker delta that selects the value, or use "
-                    "numerics.solver.direct.evaluate"
+                    'use solver.method = "direct", or use solver.method = "paths" and write a sum over the '
+                    "index with a Kronecker delta that selects the value"
                 )
 
 

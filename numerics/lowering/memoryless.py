@@ -287,8 +287,7 @@ class Present(KnownArrays):
         array = self.system.data[name]
         if array.ndim != len(x.args):
             raise ValueError(
-                f"data[{name!r}] has shape {array.shape}, but {x} has {len(x.args)} arguments: give an "
-                "array with one axis for each argument"
+                f"data[{name!r}] has shape {array.shape}, but must have one axis for each argument of {x}"
             )
         args = [a for a in x.args if not a.is_Integer]
         for axis in reversed([k for k, a in enumerate(x.args) if a.is_Integer]):

@@ -329,8 +329,8 @@ class Constants:
         array = self.arrays[name]
         if array.ndim != len(args):
             raise ValueError(
-                f"data[{name!r}] has shape {array.shape}, but {name} has {len(args)} arguments in the "
-                "theory: give an array with one axis for each argument"
+                f"data[{name!r}] has shape {array.shape}, but must have one axis for each argument of "
+                f"{name}({', '.join(map(str, given))})"
             )
         uses = zip(args, given, array.shape, strict=True)
         at = tuple(self.place((name, k), x, e, n) for k, (x, e, n) in enumerate(uses))
