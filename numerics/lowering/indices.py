@@ -338,7 +338,9 @@ def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory
     if (given := values.get(str(depth))) is not None:
         depth = sympify(integer_of(depth, {str(depth): given}))
     if not depth.is_Integer:
-        raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
+        raise ValueError(
+            f"the depth is {depth}, but must be an integer: use theory.at_depth(n) with an integer n"
+        )
     return theory.at_depth(int(depth))
 
 

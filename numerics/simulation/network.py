@@ -193,7 +193,7 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
     for key in initial:
         if key not in evolving:
             raise ValueError(
-                f"{key[0]}{key[1]} has a value at the time 0, but no equation of motion from there"
+                f"{key[0]}{key[1]} has a definition at the time 0, but no equation for its rate of change"
             )
     layout = RowLayout.of({k: x.size for k, x in {**usual, **evolving}.items()})
     reading = FormulaReaders(layout)

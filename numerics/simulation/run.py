@@ -825,7 +825,8 @@ def _check(program: Program, width: int, steps: int, dt: float | None, times: Se
         raise ValueError(f"times: must be {steps + 1} finite increasing numbers, the first 0")
     if any(m.fresh for m in map(gaussian, program.matrices)):
         raise ValueError(
-            f"dt: the rule of {program.name} is a flow, but some of its matrices are drawn anew at each step"
+            f"dt: the rule of {program.name} is a flow, but some matrices of the program are drawn anew at "
+            "each step, which needs a rule in steps"
         )
 
 

@@ -227,8 +227,8 @@ class Tables:
         shape = real_numbers(f"data.{name}", value).shape
         if len(shape) < positions:
             raise ValueError(
-                f"data[{name!r}] of shape {shape}: must have at least as many axes as {name} has indices, "
-                f"which is {positions}"
+                f"data[{name!r}] of shape {shape}: must have at least {positions} axes, one for each index "
+                f"of {name}"
             )
         for j in range(positions):
             extent, first = self.seen.get((name, j)), self.first(name, j)
@@ -238,15 +238,16 @@ class Tables:
                 continue
             if extent is None and last - first >= shape[j]:
                 raise ValueError(
-                    f"data[{name!r}] of shape {shape}: index {j + 1} of {name} is read at {last}, so its "
-                    f"length there must be at least {last - first + 1}"
+                    f"data[{name!r}] of shape {shape}: index {j + 1} of {name} is read at {last}, so axis "
+                    f"{j + 1} of the array must have at least {last - first + 1} entries"
                 )
             if extent is not None:
                 extent = first, max(extent[1], last)
             if extent is not None and shape[j] != extent[1] - extent[0] + 1:
                 raise ValueError(
                     f"data[{name!r}] of shape {shape}: index {j + 1} of {name} runs over "
-                    f"{extent[0]}..{extent[1]}, so its length there must be {extent[1] - extent[0] + 1}"
+                    f"{extent[0]}..{extent[1]}, so axis {j + 1} of the array must have "
+                    f"{extent[1] - extent[0] + 1} entries"
                 )
 
     def require_entries(self, name: str, j: int, shape: tuple[int, ...], first: int) -> None:
@@ -260,7 +261,7 @@ class Tables:
             needed = (
                 f"the index must be at least {first}"
                 if low < first
-                else f"its length there must be at least {high - first + 1}"
+                else f"axis {j + 1} of the array must have at least {high - first + 1} entries"
             )
             raise ValueError(
                 f"data[{name!r}] of shape {shape}: index {j + 1} of {name} takes values {low}..{high} and "

@@ -452,7 +452,7 @@ class OutputCorrelations:
             q = self.plan.table.tensors[f.tensor]
             if f.indices[-2:] == (t, t):
                 raise NotImplementedError(
-                    f"correlations of the output are not computed: a kernel contains {f} at equal times, "
+                    f"correlations of the output are not computed: a kernel contains {name} at equal times, "
                     "which the linear march does not keep"
                 )
             count = len(self.plan.rows_of[q.first].indices)
