@@ -227,8 +227,8 @@ class Tables:
         shape = real_numbers(f"data.{name}", value).shape
         if len(shape) < positions:
             raise ValueError(
-                f"data[{name!r}] of shape {shape}: must have at least {positions} axes, one for each index "
-                f"of {name}"
+                f"data[{name!r}] of shape {shape}: must have one axis for each index of {name}, at least "
+                f"{positions}"
             )
         for j in range(positions):
             extent, first = self.seen.get((name, j)), self.first(name, j)

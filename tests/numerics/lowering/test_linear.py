@@ -98,7 +98,7 @@ def test_a_family_of_layers_is_refused():
         ("Sum(sin(g(1, s)), (s, 0, t - 1))", "not linear"),
         ("Sum(eta, (s, 0, t - 1))", "contains no field"),
         ("Sum(g(1, s)*sin(G(1, t, s)), (s, 0, t - 1))", "only products of numbers, correlations"),
-        ("Sum(g(1, s)*G(1, s, t), (s, 0, t - 1))", "times exchanged"),
+        ("Sum(g(1, s)*G(1, s, t), (s, 0, t - 1))", "only if its last two arguments are the times t and s"),
         ("Sum(g(1, s)*h(1, alpha, s), (alpha, 1, P), (s, 0, t - 1))", "not linear"),
     ],
 )

@@ -312,7 +312,7 @@ def test_flows_of_nonlinear_losses_are_refused(objective: str, outputs: int) -> 
     """The error was continued linearly from the outputs 0 and 1: 1.0820 in place of 1.0737 for one sample."""
     program = mlp(1, "relu", "flow", objective=objective, outputs=outputs)
     targets = np.eye(3)[:, :2] if outputs == 2 else TARGETS[:3]
-    with pytest.raises(Unserved, match="not linear in the output f"):
+    with pytest.raises(Unserved, match="not a linear function of the output f"):
         solved(program, times=[0.0, 1.0], data={"K_x": K, "y": targets})
 
 
