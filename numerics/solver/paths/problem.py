@@ -166,7 +166,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     cut = max(attempt.cut, default=0.0)
     if accuracy is not None and cut > accuracy:
         raise NotConverged(
-            f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'a variance is negative by {cut:.1e}')}"
+            f"solver.accuracy = {accuracy:.1e}: "
+            + LOST.format(f"a conditional variance is -{cut:.1e} of the variance")
         )
     # `seen` is the part of the error that exceeds its noise; `bias` also contains the part that noise may
     # explain.

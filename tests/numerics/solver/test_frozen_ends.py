@@ -126,7 +126,7 @@ def test_small_inputs_have_the_limit_of_large_ones() -> None:
     np.testing.assert_allclose(small, np.exp([0.0, 0.5, 1.0]), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("field", "reason"), [(1, "not the product of"), (0, "without")])
+@pytest.mark.parametrize(("field", "reason"), [(1, "not the product of"), (0, "not its product with")])
 def test_a_given_function_multiplies_sources_only(field: int, reason: str) -> None:
     """The function was dropped from terms whose other factor is not a source."""
     theory, xi = mean_field(depth_program(2)), Function("xi")(t)
