@@ -347,8 +347,8 @@ class Binder:
             function = self.tables.data[name]
             if not callable(function):
                 raise ValueError(
-                    f"data[{name!r}] must be a function, because {name} is applied to {args}, which depend "
-                    "on the program's fields or numbers"
+                    f"data[{name!r}] must be a function: {name} is applied to {args}, and these arguments "
+                    "contain other functions"
                 )
             return Called(function, parts=tuple(self.bind(a, env) for a in args))
         if any(a.has(t) for a in args):
