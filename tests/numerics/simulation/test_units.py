@@ -64,7 +64,7 @@ def test_layers_of_unequal_widths() -> None:
     found = run(program, Paths(layers=(2,))).paths
     assert found is not None
     assert found.h.sizes["unit"] == 12
-    with pytest.raises(ValueError, match="unequal widths"):
+    with pytest.raises(ValueError, match="have different widths"):
         run(program, Paths())
 
 
@@ -82,7 +82,7 @@ def test_the_first_layer_starts_exactly_gaussian() -> None:
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="x is not a field"):
         run(mlp(1, "tanh"), Paths(("x",)))
-    with pytest.raises(ValueError, match="times 4 does not exist"):
+    with pytest.raises(ValueError, match="times contains 4, which does not exist"):
         run(mlp(1, "tanh"), Paths(times=(4,)))
     with pytest.raises(ValueError, match="has no units"):
         run(mlp(1, "tanh"), Paths({"c": Symbol("gamma0")}))
