@@ -421,7 +421,7 @@ class OfTheory:
         shape = next(x for x in orders if x is not None)
         return np.stack([np.zeros_like(shape) if x is None else x for x in orders])
 
-    def unknown(self, name: str, layer: int) -> bool:
+    def unknown(self, name: str, layer: int | None) -> bool:
         """Return whether the expanded theory has no correlation ``name`` at a layer, at any order."""
         tensors = self.run.plan.table.tensors
         return name not in self.series.names or not any(
