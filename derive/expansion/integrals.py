@@ -177,9 +177,10 @@ def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
             return bool(k.rows), bool(k.cols)
     for e in (*expansion.closure.covariances, *expansion.closure.responses):
         if str(e.lhs.args[0]) == name:
+            kernels = ", ".join(str(k.operator.args[0]) for k in expansion.closure.kernels)
             raise NotApplicable(
-                f"the operator {name} cannot be written in its entries: the closure gives sample indices for "
-                f"its kernels only, {', '.join(str(k.operator.args[0]) for k in expansion.closure.kernels)}"
+                f"the operator {name} cannot be written in its entries: the closure states sample indices "
+                f"only for its kernels, which are {kernels}"
             )
     raise KeyError(f"the closure has no operator {name!r}")
 

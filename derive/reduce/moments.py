@@ -195,7 +195,7 @@ class _Moments:
         The output, its error and the average over units in the output are found too. Raises NotApplicable
         unless the output is a constant times one such average.
         """
-        # `unfolded` rewrites an expression in terms of the independent fields.
+        # `unfolded` rewrites an expression in terms of the fields that have equations of motion.
         self.theory, self.unfolded = theory, site.unfolded
         self.motions = {str(x.field.func): x for x in site.flows}
         self.moments = [self.moment(q) for q in theory.correlations()]

@@ -561,9 +561,9 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
     integral = convolution(outer, inner, u, capacity, time, less=1 - p)
-    # `convolution` is for decay rates k^-capacity of modes k. The rates here have the factor `kernel`. Its
-    # power is that of the time, because it multiplies the time, plus m + max(n), the power of rates in the
-    # integrand, minus one for dtau.
+    # `convolution` is for decay rates k^-capacity of modes k. The rates here have the factor `kernel`. The
+    # power of `kernel` is a sum: the power of the time, because `kernel` multiplies the time; m + max(n), the
+    # power of rates in the integrand; and minus one for dtau.
     terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in integral.terms]
     return Powers(time, tuple(terms), integral.error, integral.conditions)
 

@@ -803,7 +803,7 @@ class Patterns:
         return left @ first, rho, right @ second, len(unit)
 
     def sources(self, signs: Array, means: Array) -> Sources:
-        """Return the sources of units whose source u at the samples has the given signs.
+        """Return the sources of the units for which u at the samples has the given signs.
 
         ``signs`` (P,) are the signs of u at each sample, and ``means`` (P,) the means of u for these signs.
         Both are zero at the sample whose u is at the kink.

@@ -399,9 +399,9 @@ class AdjointFluctuations(LinearTheory):
                 "an order parameter with the time t averages fields of earlier times only; fluctuations are "
                 "computed only if each order parameter contains a field at its own time t"
             )
-        # `when` is the time of the later factor of a product x_a x_b, and only rows of Psi for fields of this
-        # time are stored. If both factors have this time, the rows contain (a, b) and (b, a), which are
-        # equal. Otherwise they contain only the row of the later factor.
+        # `when` is the time of the later factor of a product x_a x_b. A factor is a field or a hat. Only rows
+        # of Psi for fields and hats of this time are stored. If both factors have this time, the rows contain
+        # (a, b) and (b, a), which are equal. Otherwise they contain only the row of the later factor.
         both = np.flatnonzero(site.times[early] == when)
         late, early = np.concatenate([late, early[both]]), np.concatenate([early, late[both]])
         sources = self.rank[np.concatenate([x.parameters, x.parameters[both]])]

@@ -639,8 +639,8 @@ class _QuantityReader:
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
             if not all(isinstance(x, Symbol) or x.is_Integer for x in e.args):
                 raise Unserved(
-                    f"the given data {e} are used at shifted indices; only plain indices such as mu are "
-                    "supported"
+                    f"the given data {e} are used at shifted indices; only plain indices such as mu, and "
+                    "integers, are supported"
                 )
             axis = next((k for k, x in enumerate(e.args) if x == time), None)
             fixed = tuple((k, int(x)) for k, x in enumerate(e.args) if x.is_Integer)

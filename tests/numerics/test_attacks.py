@@ -106,7 +106,11 @@ def test_a_broken_array_is_refused(header: str, capsys: pytest.CaptureFixture[st
 REFUSED = {
     "integer of 100,000 digits": ("depth = " + "9" * 100_000, "solve spec.toml", "is not valid TOML"),
     "the same as an option": ("depth = 2", "solve spec.toml --set network.depth=" + "9" * 100_000, "depth"),
-    "name of 20,000 dots": ("a" + ".a" * 20_000 + " = 1", "derive spec.toml", "a line has 20000 dots"),
+    "name of 20,000 dots": (
+        "a" + ".a" * 20_000 + " = 1",
+        "derive spec.toml",
+        "a line of the file has 20000 dots",
+    ),
     "seed of 65 bits": ("depth = 2\n[solver]\nseed = 18446744073709551616", "solve spec.toml", "solver.seed"),
     "pipe": ("depth = 2", "solve pipe", "no regular file"),
     "device": ("depth = 2", "solve /dev/zero", "no regular file"),

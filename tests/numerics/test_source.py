@@ -103,7 +103,7 @@ def test_every_row_of_a_table_is_read(text: str) -> None:
         ("#N/A\n1.0\n", "the first line has the cell '#N/A'"),
         ("1.0, two\n" + MATRIX, "the first line has the cell 'two'"),
         (",a\n0,1.0\n1,2.0\n", "the first line has the cell ''"),
-        ("y\n1,5\n2,5\n", "the first line has 1 names, and rows have 2 numbers"),
+        ("y\n1,5\n2,5\n", "the line of names has 1 names, and rows have 2 numbers"),
         ("1.0,2.0\n3.0,4.0 # late\n", "cannot be read as an array"),
     ],
 )

@@ -1,7 +1,7 @@
 """Linear expansion with every coefficient as an explicit function of t and s.
 
 The input kernel is diagonal in its eigenbasis, so that a theory of many samples is one of a few modes. Within
-an eigenspace only the direction of the targets changes in time; the other directions are one further mode
+an eigenspace only the component along the targets changes in time; the other directions are one further mode
 without target. `LinearExpansion.in_time` is :func:`in_time`.
 """
 
@@ -285,8 +285,8 @@ class ExpressionWriter:
 
     ``functions`` is their ring and ``scales`` has the units of time. ``known`` maps parameters of the
     polynomials, such as targets, to the expressions for which they stand. ``feedback`` is the number c in the
-    lazy output ``f_k = c rate_k int Delta_k``, whose inverse powers are taken out of operators. ``rates``
-    caches the exponents of exponentials.
+    lazy output ``f_k = c rate_k int Delta_k``. Operators are written as a power of 1/c times a remainder.
+    ``rates`` caches the exponents of exponentials.
     """
 
     functions: Exponentials

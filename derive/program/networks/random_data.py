@@ -128,10 +128,10 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     -------
     Program
         A program with these fields: on features ``v``, the target minus the vector ``xi`` by which the
-        network multiplies inputs (a field too if centred), and ``h0``, proportional to minus the gradient of
-        the loss by xi; on samples the errors ``Delta``; on units of layer ell the gradient ``g(ell)`` and
-        ``h(ell)``, h0 multiplied by the weights below. With "population" there are no samples and no
-        ``Delta``.
+        network multiplies inputs (a field too with ``center``), and ``h0``, proportional to minus the
+        gradient of the loss by xi; on samples the errors ``Delta``; on units of layer ell the gradient
+        ``g(ell)`` and ``h(ell)``, h0 multiplied by the weights below. With "population" there are no samples
+        and no ``Delta``.
 
     Raises
     ------

@@ -155,8 +155,8 @@ class _EntryWeight:
         """Return the factors (left, right) of a term of the gradient of all entries, for rows and columns.
 
         Each has shape ``(replicas or 1, members, summed, units)``, where ``summed`` counts the values of the
-        indices of the sum, such as samples. For given data the first axis has length one, and the last axis
-        counts coordinates. The gradient of entry ij is the sum of the products
+        indices of the sum, such as samples. If the right factor is given data, its first axis has length one,
+        and its last axis counts coordinates. The gradient of entry ij is the sum of the products
         ``left[summed, i] right[summed, j]``. The second factor is None for a weight that is a vector. ``x``
         is the term, ``reader`` evaluates its kernel, and ``now`` is the step.
         """

@@ -132,7 +132,8 @@ def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
 def _shape() -> tuple[float, float]:
     """Return two parameters of the hyperbola ``z = mu (1 + sin(i u - alpha))`` of fastest convergence.
 
-    They are its angle alpha, and the step of u between rates z, times the number of rates.
+    They are the angle alpha, and the product of the number of rates z and the distance of adjacent rates in
+    u.
     """
     alpha = np.linspace(np.pi / 4, np.pi / 2, 2001)[1:-1]
     width = np.arccosh(

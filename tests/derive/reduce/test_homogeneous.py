@@ -321,7 +321,7 @@ def test_rest_points_need_decay() -> None:
 def test_rest_points_are_those_of_one_sample() -> None:
     """Two samples were taken to be equal."""
     program = hidden_layer(GradientFlow(decay=lam), samples=S(2))
-    with pytest.raises(NotApplicable, match=r"Delta\(mu, t\) has mu = 1\.\.2"):
+    with pytest.raises(NotApplicable, match=r"the indices of Delta\(mu, t\) are mu = 1\.\.2"):
         rest_points(mean_field(program))
 
 

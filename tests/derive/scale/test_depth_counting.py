@@ -39,7 +39,7 @@ def test_the_change_of_the_stream_has_no_part_of_the_start():
     names = [{str(f.func) for f in x.atoms(Function)} for x in moved.terms]
     assert all(n != {"R_xU_0"} for n in names)
     assert {"D_x_1_1", "R_xu_0_0"} in names
-    with pytest.raises(NotApplicable, match="no correlations of y"):
+    with pytest.raises(NotApplicable, match="no equation of C_y_0_0, the correlation of the field y"):
         changes(steps(1), "y")
 
 

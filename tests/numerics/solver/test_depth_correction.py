@@ -280,7 +280,7 @@ def test_powers_that_share_no_unit_are_refused() -> None:
     theory = mean_field(depth_program(alpha=alpha, gamma=1 - alpha))
     cross = rescale(cross_layer(theory), L**-alpha)
     assert infinite_depth(cross).power == -Rational(2, 3)
-    with pytest.raises(NotApplicable, match=r"L\*\*\(-1\) is not an integer power of L\*\*\(-2/3\)"):
+    with pytest.raises(NotApplicable, match=r"L\*\*\(-1\), which is not an integer power of L\*\*\(-2/3\)"):
         infinite_depth(cross, order=2)
 
 

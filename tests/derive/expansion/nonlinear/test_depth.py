@@ -42,7 +42,7 @@ def test_the_tangent_kernel_of_tanh_moves_as_the_depth_squared() -> None:
     assert found == {L**2 / 48, -(L**2) / 32}
     cancelled = [t for t in law.found if t.name == "Phi" and not law.found[t].terms]
     assert len(cancelled) == 1
-    with pytest.raises(NotApplicable, match="leading powers cancel"):
+    with pytest.raises(NotApplicable, match="leading powers of a coefficient cancel"):
         law.expression(cancelled[0])
 
 

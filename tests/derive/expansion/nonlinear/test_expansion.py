@@ -245,5 +245,7 @@ def test_averages_that_cannot_be_are_refused(
 
 def test_names_without_factors_are_refused(series: NonlinearExpansion) -> None:
     for name in ("X", "K"):
-        with pytest.raises(KeyError, match=f"no order parameter '{name}' with factors; there are Phi"):
+        with pytest.raises(
+            KeyError, match=f"no order parameter or output '{name}' with factors; there are Phi"
+        ):
             series.factors(name, 0)
