@@ -383,7 +383,7 @@ class BlockSizes:
     def answer(self, e: Expr, source: str) -> DepthOrder:
         """Return an upper bound of the order in L of the response of an expression to a source.
 
-        For a source that exists at a single layer, such as the first, the result is order 0 (size one).
+        For a source that exists at a single layer, such as the first, the bound is always order 0 (size one).
         """
         if source in self.single:
             return ONE

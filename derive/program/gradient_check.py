@@ -230,7 +230,8 @@ class _Numbers:
 
         With ``forward``, in the forward pass and the loss, the result is ``at``, and the entry is recorded as
         one that exists. A gradient may need an entry beyond those, such as ``y(p - 1)`` at p = 1, because an
-        output is periodic in p. The result is then counted from the other end. ``name`` is the array.
+        output is periodic in p. The recorded entries are then repeated periodically: the entry before the
+        first one is the last one, and the entry after the last one is the first one. ``name`` is the array.
         """
         low, high = self.entries.get((name, i), (at, at))
         if forward:

@@ -104,8 +104,8 @@ class _Solved:
     I are the indices of x: for ``y(p) = x(p + 1)`` the solution is ``p = I - 1``. ``indices`` maps each
     solved J to an expression in I. The solution holds for the layers ``low`` to ``high`` of x (ANY for
     quantities without layers). ``family`` is true if J contains an index of layers, and ``shift`` is the
-    layer of x minus this index. ``chosen`` is a product of Kronecker deltas, one for each index of a scalar x
-    that is a number or another fixed value in ``A(J)``.
+    layer of x minus this index. If x is a scalar, ``chosen`` is a product of Kronecker deltas: one for each
+    argument in ``A(J)`` that is a number or another fixed value.
     """
 
     indices: dict[Dummy, Expr]

@@ -459,7 +459,7 @@ class _Aligned:
         return a.func(*a.args[:-1]) if len(a.args) > 1 else Symbol(str(a.func))
 
     def number(self, e: Expr) -> Expr:
-        """Return an expression of vectors as a number: its component along the shared direction.
+        """Return a vector as a number: its component along the direction that vectors of its layer share.
 
         A product of a matrix and a vector becomes the singular value times the number of summed units over N
         times the number of the vector. A field becomes its amplitude (0 at time 0), a readout its singular

@@ -204,7 +204,8 @@ def quantities(
         and "train_loss" in theory
         and np.array_equal(theory["train_loss"], theory.get("test_loss", np.nan))
     ):
-        # The training loss is left out if it equals the test loss, as on fresh batches or on the population.
+        # Without fixed training samples, as on fresh batches or on the population, the training loss is left
+        # out if it equals the test loss.
         del losses["train_loss"]
     compared = []
     for name, label in losses.items():

@@ -1,9 +1,10 @@
 """One unit at the start of training: its Gaussian products, and the order parameters that average over it.
 
 From the fluctuations of a program (`derive.fluctuations`) the module derives averages over Gaussian numbers.
-At time 0 memories are empty, so that each product of a weight and a vector is Gaussian with the covariance of
-its source, and an order parameter is a Gaussian average in which earlier order parameters are covariances.
-:mod:`derive.scale.fluctuations.initial` uses it.
+At time 0 sums over earlier times are empty. A product of a weight and a vector is then Gaussian with the
+covariance of its source, unless its equation contains a response at equal times that is not zero; averages
+over such a product raise NotApplicable. An order parameter that averages over units is a Gaussian average in
+which earlier order parameters are covariances. :mod:`derive.scale.fluctuations.initial` uses the module.
 """
 
 from __future__ import annotations

@@ -460,9 +460,9 @@ class Assembly:
         Source and responses come from the random initial matrix, memory from its updates.
         """
         leg = next(x for x in self.action.legs if x.use.same_use(a))
-        # The terms of the leg, the variable of a product in the action, are those of the product `leg.use`,
-        # with a family of matrices at its declared index. `moved` replaces indices and layer by those of the
-        # product a.
+        # `leg` is this product as the action stores it: if its matrix belongs to a family, at the declared
+        # index, such as W(ell) for W(ell - 1). Its terms have the indices of the leg. `moved` replaces them,
+        # and the layer, by those of the product a.
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
         if a.layers and a.member != leg.use.member:
             moved[ell] = ell + (a.member - leg.use.member)

@@ -178,7 +178,8 @@ class Asymmetry:
     def second(self, share: float) -> Asymmetry:
         """Return the object for the second march, which applies the perturbation recorded in the first one.
 
-        ``share`` is the factor of the perturbation at the first step; it is small for a linear response.
+        ``share`` multiplies the perturbation, which is added to averages at the first step only. A small
+        ``share`` gives a linear response.
         """
         return Asymmetry(share, self.kept, self.pivots)
 
