@@ -128,7 +128,8 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     """Return the derivative of a product, power or function that contains sums, as a list of summands.
 
     ``target`` is the applied function by which it is differentiated. Raises NotImplementedError if the target
-    is in a sum inside of a function other than a product or power.
+    is in a sum or integral inside of a function other than a product or power, and for a power whose exponent
+    contains a sum or integral if the target is in any sum or integral of the power.
     """
     if isinstance(expr, Mul):
         parts = list(expr.args)

@@ -355,8 +355,8 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
     slope, start = Poly(base, argument).all_coeffs()
     if m < 1 or start == 0:
         raise NotApplicable(
-            f"the expansion is not derived: a generating function has the factor ({base})**{-m}, and only "
-            "negative powers of factors that do not vanish at zero are supported"
+            "the expansion is not derived: each factor of a generating function must have a negative power "
+            f"and a base that does not vanish at zero; one factor is ({base})**{-m}"
         )
     paths = ff(time + m - 1, m - 1) / factorial(m - 1)
     return start**-m * simplify(-slope / start) ** time * expand_func(paths)

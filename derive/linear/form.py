@@ -94,7 +94,7 @@ class Row(Equation):
     def source(self) -> AppliedUndef:
         """The Gaussian source of the equation, if there is exactly one and its factor is 1.
 
-        Raises NotApplicable for an equation with other sources.
+        Raises NotApplicable for an equation without a source, with several, or with one of another factor.
         """
         if len(self.sources) != 1 or self.sources[0].weight != 1:
             sources = Add(*[x.expr for x in self.sources])

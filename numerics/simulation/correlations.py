@@ -442,7 +442,10 @@ def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple
 
 
 def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | None:
-    """Return the one of the ``symbols`` of ``e`` that counts layers; None if none does."""
+    """Return the one of ``symbols`` that is in the layer index of the first layered field in ``e``.
+
+    The result is None if ``e`` contains no layered field, or if the layer of the first one has no symbol.
+    """
     for name, args, _ in _uses(binder, e):
         x = binder.program.field_of(name)
         if x is not None and x.layered and args:

@@ -580,18 +580,18 @@ class Modes:
     def product(self, a: ModeKernel, b: ModeKernel) -> ModeKernel:
         """Return the operator product ``(a b)(t, s) = sum_k int a_ik(t, r) b_kj(r, s) dr``, k over modes.
 
-        The time r runs from 0, or from s if b is causal, to t. If b is a transpose (``flipped``), ``a`` must
-        be a transpose too, or not causal; r then runs from 0, or from t if ``a`` is a transpose, to s.
-        Otherwise ``a`` must be causal and not a transpose; raises NotApplicable if it is not, because the
-        integration time is then unbounded. In discrete time the integral is a sum.
+        There are two cases. If b is not a transpose, ``a`` must be causal and not a transpose; r runs from 0,
+        or from s if b is causal, to t. If b is a transpose (``flipped``), ``a`` must be a transpose or not
+        causal; r runs from 0, or from t if ``a`` is a transpose, to s. Raises NotApplicable for other
+        factors, because the integration time is then unbounded. In discrete time the integral is a sum.
         """
-        if b.flipped:
+        if b.flipped and (a.flipped or not a.causal):
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
-        if not a.causal or a.flipped:
+        if not a.causal or a.flipped or b.flipped:
             raise NotApplicable(
                 "a product of operators is not evaluated: the first factor must be causal and not "
-                "transposed if the second factor is not transposed, because the time of the integral "
-                "between the two factors is unbounded otherwise"
+                "transposed if the second factor is not transposed, and transposed or not causal if it is, "
+                "because the time of the integral between the two factors is unbounded otherwise"
             )
         x = self.functions
 

@@ -190,7 +190,11 @@ class ExponentBuilder:
         return Exponent(products, definitions, homes, self.theory.sources, everything, tuple(terms))
 
     def home_of(self, x: UseVariable) -> Population:
-        """Return the population of the field that a product with a matrix, or a vector of weights, gives."""
+        """Return the population to which the variable ``x`` belongs.
+
+        ``x`` stands for a product of a matrix and a vector, or for a vector of weights; the population is
+        that of the product or vector.
+        """
         use = x.use
         return _home(use.gives if isinstance(use, Application) else self.program.site_of(use.lhs))
 

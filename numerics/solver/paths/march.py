@@ -672,7 +672,7 @@ class PathMarch:
         """Return values ``full`` of ``e``, averaged over permutations of exchangeable index values.
 
         ``e`` is an order parameter or scalar; ``late`` and ``early`` are the times t and s of the values. If
-        the march follows a perturbation that breaks this symmetry, the result contains the perturbation
+        the march follows a perturbation that breaks this symmetry, the perturbation is added to the average
         (:class:`~numerics.solver.paths.exchange.Asymmetry`).
         """
         if e.node not in self.orbits:
@@ -730,8 +730,8 @@ class PathMarch:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
             return self.arranged(e, mean, c.first_symbols)
         y = self.random[c.second][:, late if c.one_time else early]
-        # One of two independent quantities may have `paths` paths for each unit with given attributes, and
-        # the other one only `paths` in all. The average over units is then taken of the former alone.
+        # Two independent quantities may have different numbers of paths: one has `paths` paths for each unit
+        # with given attributes, the other has `paths` in all. Only the first one is then averaged over units.
         paths = min(x.shape[-1], y.shape[-1])
         x, y = self._over_units(x, paths), self._over_units(y, paths)
         if c.one_time:
