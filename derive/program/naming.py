@@ -171,8 +171,9 @@ def wrong_heads(
             )
             continue
         *places, last = head.args
-        # An argument 0 in place of the time gives the initial value of an evolving field. Below, the name of
-        # the last argument is compared, because another symbol called t has a message of its own.
+        # An argument 0 in place of the time gives the initial value of an evolving field. Below, only the
+        # name of the last argument is compared: for another symbol called t, `_index_conflicts` yields a
+        # message.
         starts = last == 0 and str(head.func) in evolving
         if str(last) != t.name and not starts:
             others = [x for x in (*places, *([last] if last in indices else [])) if not x.has(t)]

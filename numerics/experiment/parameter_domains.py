@@ -156,11 +156,12 @@ def _outside(
     read: _ParameterValues,
     grid: Array,
 ) -> OutsideValue | None:
-    """Return a parameter of a rule with its first value outside of its interval, or None.
+    """Return the first value of a parameter of a rule that is outside of its interval, or None.
 
-    ``owner`` are words for the weight of the rule, ``indices`` those of the family of this weight, and
-    ``grid`` (T,) are the times at which the parameter is evaluated; in a flow its least and largest values
-    between them are checked too.
+    None is also returned for a constant parameter, and for one whose values are not known. ``owner`` are
+    words for the weight of the rule, ``indices`` those of the family of this weight, and ``grid`` (T,) are
+    the times at which the parameter is evaluated; in a flow its least and largest values between them are
+    checked too.
     """
     interval = parameter.interval
     for member, entries in _members(parameter.value, indices, read):

@@ -562,7 +562,9 @@ class LoweredFluctuations:
     def _exponent_term(self, x: Any) -> None:
         """Add a term ``x`` of the exponent of the path integral over one unit to the lists of terms.
 
-        Its first and second derivatives with respect to order parameters are added too.
+        A term with one hatted field is left out unless this field is a product of weights with a vector; the
+        definitions of other fields are added by :meth:`_lower`. The derivatives of every term with respect to
+        one and to two order parameters are added; a second derivative by the same one is halved.
         """
         hats = list(x.hats)
         if len(hats) == 2:

@@ -442,12 +442,12 @@ RULE_NAMES = f"'gd', 'flow', 'multistep', or one of {', '.join(ENTRYWISE)}"
 
 
 def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
-    """Raise :class:`ProgramError` for an option that is not zero, because entrywise rules do not have it."""
+    """Raise :class:`ProgramError` for an option that is not zero, because the rule does not have it."""
     for key, value in numbers.items():
         if value != 0:
             raise ProgramError(
-                f"{key} = {value} with rule = {rule!r}: an entrywise rule has no {key} option; use {key} = "
-                "0, or rule = 'gd'"
+                f"{key} = {value} with rule = {rule!r}: this rule has no option {key}; use {key} = 0, or "
+                "rule = 'gd'"
             )
 
 

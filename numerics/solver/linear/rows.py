@@ -122,8 +122,8 @@ class Rows:
     def sum_at(self, tensor: FieldAtLayer, step: int) -> Array:
         """Return an order parameter that sums over units at t = ``step``, s = 0..step, as a view.
 
-        ``tensor`` is its key (name, layer). The shape is ``(n_i, times n_j)``, with the numbers of members of
-        its two fields.
+        ``tensor`` is its key (name, layer). The shape is ``(n_i, (step + 1) n_j)``, with n_i and n_j as in
+        :meth:`sum_members`: the numbers of members of its two fields, or of its field and its source.
         """
         n, m = self.sum_members(tensor)
         return self.sums[tensor][step * n : (step + 1) * n, : (step + 1) * m]
