@@ -17,6 +17,7 @@ import mpmath
 from sympy import Expr, Integer, Symbol, binomial, sympify
 
 from derive.calculus.series import DegeneratePade, PowerSeries, pade
+from derive.calculus.symbols import converted
 
 w = Symbol("w")
 """The variable of a mapped series."""
@@ -155,7 +156,7 @@ def poles(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     order = len(c) - 1
     n = (order + 1) // 2
     try:
-        above, below = pade([sympify(x, strict=True) for x in c], order - n, n)
+        above, below = pade([converted(x) for x in c], order - n, n)
     except (DegeneratePade, ValueError):
         return None
     zeros = _roots(above)
@@ -221,7 +222,7 @@ class Mapped:
         ValueError
             If z is negative, or not below the singularity on the positive axis.
         """
-        target = mpmath.mpf(sympify(z, strict=True).evalf(mpmath.mp.dps))
+        target = mpmath.mpf(converted(z).evalf(mpmath.mp.dps))
         if target < 0 or (self.angle == 0 and target >= mpmath.mpf(self.distance)):
             below = f", and below the singularity at {self.distance}" if self.angle == 0 else ""
             raise ValueError(f"z = {z}: must be >= 0{below}")
@@ -275,7 +276,7 @@ class Mapped:
         IndexError
             If ``order`` is negative or beyond the order of the series in w.
         """
-        given = sympify(variable, strict=True)
+        given = converted(variable)
         x = self.point(given**self.original.step)
         terms = self.series.truncate(self.series.order if order is None else order).coefficients
         total = mpmath.polyval([mpmath.mpf(c.evalf(mpmath.mp.dps)) for c in reversed(terms)], x)
@@ -331,7 +332,7 @@ def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float =
     >>> print(mpmath.nstr(g.value(8), 4))  # far outside the circle of convergence; exact: 3
     2.875
     """
-    d, a = sympify(distance, strict=True), sympify(angle, strict=True)
+    d, a = converted(distance), converted(angle)
     if not (0 <= a <= 1) or not d > 0:
         raise ValueError(
             f"distance = {distance}, angle = {angle}: the distance of the singularity must be positive, and "

@@ -24,7 +24,7 @@ from sympy.polys.matrices import DomainMatrix
 from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
 from sympy.polys.polyerrors import CoercionFailed
 
-from derive.calculus.symbols import gamma0
+from derive.calculus.symbols import converted, gamma0
 from derive.errors import NotApplicable
 
 SeriesCoefficient = TypeVar("SeriesCoefficient")
@@ -201,7 +201,7 @@ class PowerSeries:
     variable: Expr = gamma0
 
     def __post_init__(self) -> None:
-        coefficients = tuple(sympify(c, strict=True) for c in self.coefficients)
+        coefficients = tuple(converted(c) for c in self.coefficients)
         if not coefficients:
             raise ValueError("coefficients = (): a power series needs at least the coefficient of order 0")
         if len(self.variable.free_symbols) != 1:
@@ -377,7 +377,7 @@ class PowerSeries:
     def __truediv__(self, other: Any) -> PowerSeries:
         if isinstance(other, PowerSeries):
             return self.__mul__(other**-1)
-        value = sympify(other, strict=True)
+        value = converted(other)
         if value.expand() == 0:
             raise ValueError(f"cannot divide the series {self} by {other}, which is zero")
         return self.__mul__(1 / value)
@@ -403,7 +403,7 @@ class PowerSeries:
                     f"cannot combine a series in {self.variable} and a series in {other.variable}"
                 )
             return other.coefficients
-        value = sympify(other, strict=True)
+        value = converted(other)
         if value.free_symbols & self.variable.free_symbols:
             raise ValueError(f"{value} contains {self.symbol}: write it as a PowerSeries first")
         return (value, *[S.Zero] * self.order)

@@ -133,19 +133,17 @@ def expression(value: Any, key: str = "value") -> Any:
         # A NumPy number stands for the digits that NumPy prints: float32(0.1) is 0.1, and not
         # 0.100000001490116.
         value = Float(str(value))
-    converted = None
+    result = None
     with suppress(SympifyError):
         if isinstance(value, tuple):
             # sympify would evaluate text inside of a tuple.
-            converted = Tuple(*(expression(entry, key) for entry in value))
+            result = Tuple(*(expression(entry, key) for entry in value))
         elif isinstance(value, Basic | MatrixBase) or not isinstance(value, Iterable):
-            converted = sympify(value, strict=True)
-    if converted is None:
+            result = converted(value)
+    if result is None:
         text = "; text is not evaluated" if isinstance(value, str) else ""
         raise ProgramError(f"{key} = {value!r}: must be a number or a SymPy expression{text}")
-    return (
-        _with_fractions(converted) if isinstance(converted, Basic) else _with_fractions.__wrapped__(converted)
-    )
+    return _with_fractions(result) if isinstance(result, Basic) else _with_fractions.__wrapped__(result)
 
 
 @lru_cache(maxsize=10_000)
@@ -197,6 +195,17 @@ def exact(name: str, value: Any) -> Expr:
             raise ValueError(f"{name} = {value!r}: must be a number, such as 0.7 or 2/3") from None
     if isinstance(value, Fraction):
         return Rational(value.numerator, value.denominator)
-    if isinstance(value, Iterable) and not isinstance(value, Basic):
-        raise SympifyError(value)  # sympify would evaluate text inside of tuples, sets and mappings
-    return Integer(value) if isinstance(value, int) else sympify(value, strict=True)
+    return Integer(value) if isinstance(value, int) else converted(value)
+
+
+def converted(value: Any) -> Any:
+    """Return a number or SymPy object as a SymPy object; raise SympifyError for text and containers.
+
+    SymPy's own strict conversion evaluates text inside of tuples, sets and mappings.
+
+    >>> converted(2) + converted(L)
+    L + 2
+    """
+    if isinstance(value, Iterable) and not isinstance(value, Basic | MatrixBase):
+        raise SympifyError(value)
+    return sympify(value, strict=True)

@@ -12,7 +12,7 @@ from sympy import Expr, Symbol
 from derive.calculus.resummation import Mapped, Radius, conformal, radius
 from derive.calculus.series import DegeneratePade, PowerSeries
 from derive.calculus.symbols import eta, gamma0
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.expansion.expansion import Expansion
 from derive.expansion.integrals import error_equation, iterated_integral, time_integrals
 from derive.expansion.linear import LinearExpansion, expand_linear
@@ -48,7 +48,7 @@ def expand(
         in the step ``small``.
     small : Expr, optional
         ``gamma0``, one over a size, such as ``1/nu``, ``1/alpha`` or ``1/alpha_B``, or the learning rate
-        ``eta``.
+        ``eta``. For a map it may be any symbol.
     order : int, optional
         Highest order.
     **options : Any
@@ -69,8 +69,9 @@ def expand(
         If the theory has no such expansion, or an entrywise training rule, or if the order is above the
         known ones for a phi with a kink.
     ValueError
-        If the order is negative or not an integer, if ``small`` is not gamma0, eta, or one over a symbol, or
-        if a map moves x at ``small = 0`` or is not a polynomial in ``small``.
+        If the order is negative or not an integer, or if ``small`` is not an expression of SymPy. For a
+        theory, also if ``small`` is not gamma0, eta, or one over a symbol. For a map, also if it moves x at
+        ``small = 0`` or is not a polynomial in ``small``.
     TypeError
         For an unknown option.
 
@@ -154,10 +155,11 @@ def _at_symbolic_depth(theory: Theory) -> Theory | None:
 
 def _expanded(theory: Theory, order: int) -> Expansion:
     """Return the expansion in gamma0 of a theory: linear, nonlinear, or in ``|gamma0|`` if phi has a kink."""
+    order = require_integer("order", order, 0)
     try:
         linear_form(theory)
     except NotApplicable:
-        lazy = expand_nonlinear(theory, min(order, 0))
+        lazy = expand_nonlinear(theory, 0)
     else:
         return expand_linear(theory, order)
     if order == 0 or not lazy.activation.expr.has(*KINKS):

@@ -56,7 +56,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.series import Expressions, PowerCoefficients, PowerSeries
 from derive.calculus.sums import factors
-from derive.calculus.symbols import eta, s, t
+from derive.calculus.symbols import converted, eta, s, t
 from derive.errors import NotApplicable, require_integer
 from derive.expansion.expansion import Expansion
 from derive.reduce.data import absorb_factors, instant_responses, scaled_sources, source_factor
@@ -379,9 +379,7 @@ def expand_sizes(
     _require_other_sizes(theory, size, together or {})
     theory = instant_responses(theory)
     small = Symbol(f"1/{size}", positive=True)
-    values = {size: 1 / small} | {
-        k: sympify(v, strict=True).subs(size, 1 / small) for k, v in (together or {}).items()
-    }
+    values = {size: 1 / small} | {k: converted(v).subs(size, 1 / small) for k, v in (together or {}).items()}
     right = [e.rhs for e in (*theory.equations, *theory.scalars)]
     if not any(x.has(size) for x in (*right, *(u.covariance for u in theory.sources))):
         raise NotApplicable(
@@ -978,7 +976,7 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     """
     order = require_integer("order", order, 0)
     names = list(step)
-    moved = {x: _map_powers(sympify(step[x], strict=True) - x, variable, order + 1) for x in names}
+    moved = {x: _map_powers(converted(step[x]) - x, variable, order + 1) for x in names}
     for x, c in moved.items():
         if simplify(c[0]) != 0:
             raise ValueError(

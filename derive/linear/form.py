@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sympy import Add, Derivative, Expr, Integral, Mul, S, Sum, sympify
+from sympy import Add, Derivative, Expr, Integral, Mul, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import opened, over
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, converted, ell, s, t
 from derive.errors import NotApplicable
 from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, Term, Theory
@@ -129,7 +129,7 @@ class LinearForm:
         or ``ell + 1``. Raise KeyError if there is no such equation.
         """
         for r in self.rows:
-            if r.name == name and (site is None or r.field.args[0] == sympify(site, strict=True)):
+            if r.name == name and (site is None or r.field.args[0] == converted(site)):
                 return r
         raise KeyError(
             f"there is no equation of {name}{'' if site is None else f'({site}, ...)'}; there are "

@@ -102,12 +102,13 @@ class _Rewriting:
     # -- functions of single entries ---------------------------------------------------------------------
 
     def _separable(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
-        """Return the step of an entrywise rule as one outer product, if its function Q is multiplicative.
+        """Return the step of an entrywise rule as one term, if its function Q is multiplicative.
 
-        If the gradient of the weight is a single outer product (one sample) and ``Q(a b) = Q(a) Q(b)/Q(1)``,
-        such as for the sign, the step is the outer product of Q of the two vectors. The result is None for
-        other functions, for other gradients and for gradients that contain data, of which only inner products
-        are known.
+        The gradient of the weight must have a single term (one sample): an outer product for a matrix, a
+        number times a vector for a vector of weights. If ``Q(a b) = Q(a) Q(b)/Q(1)``, such as for the sign,
+        the step is this term with Q of its factors in place of the factors. The result is None for other
+        functions, for gradients with several terms and for gradients that contain data, of which only inner
+        products are known.
         """
         (u, *more) = w.update.terms
         if more or any(r.lower != r.upper for r in u.over) or self._of_data(u):

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sympy import Add, Eq, Expr, Function, Integer, Poly, S, cancel, factor, sympify
+from sympy import Add, Eq, Expr, Function, Integer, Poly, S, cancel, factor
 
 from derive.calculus.sums import gathered
-from derive.calculus.symbols import eta, s, t
+from derive.calculus.symbols import converted, eta, s, t
 from derive.errors import NotApplicable, require_integer
 from derive.linear.form import SourceCombination
 from derive.program.networks.random_data import sigma
@@ -144,7 +144,7 @@ class MemoryFree(ConditionalResult):
         ValueError
             If ``steps`` is a number that is negative or not an integer.
         """
-        count = sympify(steps, strict=True)
+        count = converted(steps)
         if count.is_number:
             require_integer("steps", steps, 0)
         power = self.factor**count

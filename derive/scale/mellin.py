@@ -52,7 +52,7 @@ from sympy import (
 from sympy.logic.boolalg import Boolean
 
 from derive.calculus.sums import gathered
-from derive.calculus.symbols import exact
+from derive.calculus.symbols import converted, exact
 from derive.errors import NotApplicable, require_integer
 from derive.show.latex import latex
 from derive.show.summary import Summarised
@@ -137,7 +137,7 @@ class Powers(Summarised):
 
         Terms that vanish, or whose power is not above that of the remainder, are left out.
         """
-        values = {k: sympify(v, strict=True) for k, v in values.items()}
+        values = {k: converted(v) for k, v in values.items()}
         error = sympify(self.error).subs(values)
         substituted = (x.subs(values) for x in self.terms)
         terms = tuple(p for p in substituted if p.coefficient != 0 and not (p.power - error).is_nonpositive)
@@ -223,7 +223,7 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     """
     terms = require_integer("terms", terms, 1)
     a, b = exact("a", a), exact("b", b)
-    F = sympify(F, strict=True)
+    F = converted(F)
     parts = _parts(F, y)
     converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(F, y, parts[0].m)), 1))
     if converges == S.false:
@@ -284,7 +284,7 @@ def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
     """
     n = require_integer("n", n, 0)
     a, b, z = exact("a", a), exact("b", b), Dummy("z")
-    transform = Add(*[p.mellin(z) for p in _parts(sympify(F, strict=True), y)])
+    transform = Add(*[p.mellin(z) for p in _parts(converted(F), y)])
     return _value(transform, z, S(n + 1)) * zeta(simplify(a - b * (n + 1)))
 
 

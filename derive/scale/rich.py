@@ -54,13 +54,12 @@ from sympy import (
     powsimp,
     simplify,
     solve,
-    sympify,
 )
 from sympy import Product as Repeated
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import rewritten
-from derive.calculus.symbols import L, ell, exact, gamma0, s, t
+from derive.calculus.symbols import L, converted, ell, exact, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import M, k
 from derive.scale.mellin import Power, Powers, euler, mode_sum_of, power_in, unit
@@ -505,7 +504,7 @@ def profile(q: Any) -> Expr:
     >>> series(profile(Rational(1, 4)), x, 0, 3)
     4*x/3 - 16*x**2/21 + O(x**3)
     """
-    q = sympify(q, strict=True)
+    q = converted(q)
     n = Dummy("n", integer=True, nonnegative=True)
     term = (-1) ** n / factorial(n) * unit(-q, n)  # coefficient of x^(n + 1) in the profile F
     lower = simplify(-1 / hypersimp(term, n) - n)
@@ -527,7 +526,7 @@ def transform(q: Any, at: Any) -> Expr:
     >>> transform(0, Rational(-1, 2)) == -gamma(Rational(-1, 2))
     True
     """
-    q, at = sympify(q, strict=True), sympify(at, strict=True)
+    q, at = converted(q), converted(at)
     return gamma(at + 1) * unit(-q, -at - 1)
 
 
@@ -547,7 +546,7 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     >>> abs(found - product_transform(q, q, at).n()) < 1e-6
     True
     """
-    q, r, at = (sympify(y, strict=True) for y in (q, r, at))
+    q, r, at = (converted(y) for y in (q, r, at))
     sums = (q + at, r + at)
     if q != r and q != 0 and r != 0 and any(x.is_number and (x - floor(x)).is_zero for x in sums):
         return nan

@@ -15,7 +15,7 @@ from sympy import Add, Eq, Expr, Integer, Integral, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import over
-from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
+from derive.calculus.symbols import IndexRange, L, converted, ell, s, spelled, t
 from derive.program.language import Rewritable
 from derive.program.nonlinear import NonlinearRule
 from derive.program.program import Program, chosen_depth
@@ -419,7 +419,7 @@ class TheoryData(Rewritable):
         ...
         KeyError: 'no equation for h(3, ...); there are h(1, mu, t), h(ell + 1, mu, t) for ell = 1..1'
         """
-        place = None if site is None else sympify(site, strict=True)
+        place = None if site is None else converted(site)
         named = [e for e in (*self.equations, *self.scalars) if e.name == name]
         for e in named:
             if place is None or e.symbol.args[0] == place:

@@ -166,3 +166,10 @@ def test_steps_of_a_class_are_refused() -> None:
     for steps in (-1, 0, 1.5):
         with pytest.raises(ValueError, match="steps = "):
             width_class(mlp(1), ntk, steps)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("activation", ["linear", "relu"])
+def test_the_order_of_an_expansion_is_an_integer(activation: str) -> None:
+    """With a kink the order 1.5 was taken for 0 first, and then not read."""
+    with pytest.raises(ValueError, match=r"order = 1\.5"):
+        expand(mean_field(mlp(1, activation)), gamma0, 1.5)

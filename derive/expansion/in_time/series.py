@@ -39,7 +39,7 @@ from sympy.polys.fields import FracElement
 from sympy.polys.rings import PolyElement, PolyRing
 from sympy.utilities.iterables import sift
 
-from derive.calculus.symbols import L, P, ell, gamma0, s, t
+from derive.calculus.symbols import L, P, converted, ell, gamma0, s, t
 from derive.errors import NotApplicable, require_integer
 from derive.expansion.errors import ErrorLaw
 from derive.expansion.expansion import Expansion, printed
@@ -148,7 +148,7 @@ def exact(name: str, x: Any) -> Expr:
     """
     if isinstance(x, str):
         raise ValueError(f"{name}: {x!r} is text; give a number or a SymPy expression, such as Symbol('a')")
-    value = sympify(x, strict=True)
+    value = converted(x)
     if value.is_real is False or (not value.is_finite and value.is_number):
         raise ValueError(f"{name}: {x} is not a real number")
     if value.has(Float):
@@ -813,9 +813,7 @@ def in_time(
     ]
     values.solve(aims, scales.powers, order)
     expressions = ExpressionWriter(functions, scales, total, letters)
-    return InTime(
-        modes, order, sympify(L if depth is None else depth, strict=True), discrete, values, expressions
-    )
+    return InTime(modes, order, converted(L if depth is None else depth), discrete, values, expressions)
 
 
 # -- printing: letters for the symbols of formulas -----------------------------------------------------------

@@ -12,6 +12,7 @@ from derive import latex, text
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import IndexRange, eta, exact, expression, gamma0, mu, s, t
 from derive.errors import NotApplicable, ProgramError
+from derive.linear.form import linear_form
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -22,7 +23,7 @@ from derive.program import (
     Network,
     Population,
 )
-from tests.derive.once import convolution, depth_program, isotropic, mlp, recurrent, structured
+from tests.derive.once import convolution, depth_program, isotropic, mean_field, mlp, recurrent, structured
 
 BUILDERS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "mlp": (
@@ -65,6 +66,8 @@ def test_text_inside_of_containers_is_not_evaluated(wrap: Any, tmp_path: Path) -
     for refuses in (
         lambda: expression(given),
         lambda: exact("source", given),
+        lambda: linear_form(mean_field(mlp(2))).row("h", given),
+        lambda: mean_field(mlp(2)).equation("h", given),
         lambda: mlp(2, weight_decay=given),
         lambda: IndexRange(mu, S.One, given),
         lambda: latex(given),
