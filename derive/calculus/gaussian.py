@@ -52,7 +52,6 @@ from sympy import (
     sign,
     sin,
     sqrt,
-    sympify,
 )
 from sympy.matrices import MatrixBase
 from sympy.utilities.iterables import connected_components
@@ -60,7 +59,7 @@ from sympy.utilities.iterables import connected_components
 from derive.calculus.jumps import conditioned, written
 from derive.calculus.sums import factors as written_out
 from derive.calculus.sums import unused
-from derive.calculus.symbols import expression
+from derive.calculus.symbols import converted, expression
 
 Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
 """Function of body, variables and covariance that returns an average without a closed form."""
@@ -553,7 +552,7 @@ class GaussianAverage(Expr):
         >>> GaussianAverage(x * sin(y), {(x, x): a, (x, y): c, (y, y): b}).stein()
         c*<cos(y)>_{y}
         """
-        chosen = self.variables if variable is None else (sympify(variable),)
+        chosen = self.variables if variable is None else (converted(variable),)
         powers = Mul(self.body, evaluate=True).as_powers_dict()
         x = next((x for x in chosen if x in self.variables and _counts(powers.get(x, S.Zero))), None)
         if x is None:
@@ -623,10 +622,10 @@ class GaussianAverage(Expr):
 
     def _variable(self, x: Any) -> Expr:
         """Return ``x`` as a variable of the average; raise ValueError if it is not one."""
-        if sympify(x) not in self.variables:
+        if converted(x) not in self.variables:
             names = ", ".join(map(str, self.variables))
             raise ValueError(f"{x} is not a variable of the average, whose variables are {names}")
-        return sympify(x)
+        return converted(x)
 
     def _slots(self, e: Expr) -> tuple[dict[Expr, Dummy], Expr]:
         """Return (dummies, e): a dummy for each Gaussian variable, and ``e`` in terms of the dummies.
@@ -757,7 +756,7 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
     """
     table: dict[tuple[Expr, Expr], Expr] = {}
     for (x, y), value in pairs.items():
-        a, b, c = sympify(x), sympify(y), sympify(value)
+        a, b, c = converted(x), converted(y), converted(value)
         for key in ((a, b), (b, a)):
             if table.setdefault(key, c) != c:
                 raise ValueError(f"the covariance of {a} and {b} is given as {table[key]} and as {c}")

@@ -672,7 +672,7 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
             f"Padé approximant [{m}/{n}]: needs {m + n + 1} coefficients of the series; there are "
             f"{len(coefficients)}"
         )
-    known = [sympify(c) for c in coefficients]
+    known = [converted(c) for c in coefficients]
 
     def at(k: int) -> Expr:
         """Return the coefficient of power k in the given series, zero for negative k."""

@@ -174,7 +174,7 @@ def exact(name: str, value: Any) -> Expr:
     ``name`` is the name of the value in messages. Raises ValueError for text that is not a number. Raises it
     also for a decimal number, or a number in text, that is not 0 and whose size is above 1e9 or below 1e-9,
     because exact powers of it would take too long; in text, numerator and denominator are checked each.
-    A NumPy number is read as its text. Other integers and fractions may have any size. Raises SympifyError
+    A NumPy number is read as its text. Other integers and fractions may have any size. Raises NotAnExpression
     for a value that is not an expression.
 
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
@@ -198,14 +198,28 @@ def exact(name: str, value: Any) -> Expr:
     return Integer(value) if isinstance(value, int) else converted(value)
 
 
+class NotAnExpression(SympifyError):
+    """Error: a value is neither a number nor a SymPy object."""
+
+    def __str__(self) -> str:
+        text = "; text is not evaluated" if isinstance(self.expr, str) else ""
+        return f"{self.expr!r}: must be a number or a SymPy expression{text}"
+
+
 def converted(value: Any) -> Any:
-    """Return a number or SymPy object as a SymPy object; raise SympifyError for text and containers.
+    """Return a number or SymPy object as a SymPy object; raise NotAnExpression for text and containers.
 
     SymPy's own strict conversion evaluates text inside of tuples, sets and mappings.
 
     >>> converted(2) + converted(L)
     L + 2
+    >>> converted("L")
+    Traceback (most recent call last):
+    derive.calculus.symbols.NotAnExpression: 'L': must be a number or a SymPy expression; text is not ...
     """
     if isinstance(value, Iterable) and not isinstance(value, Basic | MatrixBase):
-        raise SympifyError(value)
-    return sympify(value, strict=True)
+        raise NotAnExpression(value)
+    try:
+        return sympify(value, strict=True)
+    except SympifyError:
+        raise NotAnExpression(value) from None

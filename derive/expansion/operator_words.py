@@ -22,7 +22,7 @@ from sympy.polys.rings import PolyElement
 
 from derive.calculus.recurrences import GridTooSmall, Sampled, ValueGrid
 from derive.calculus.sums import factors, gathered
-from derive.calculus.symbols import L, ell, gamma0, s, t
+from derive.calculus.symbols import L, converted, ell, gamma0, s, t
 from derive.errors import NotApplicable, require_order
 from derive.expansion.errors import OUTPUT
 from derive.expansion.expansion import placed_layer
@@ -617,7 +617,7 @@ def require_layer(
     """
     family = closure.layers
     if family is None:
-        return sympify(layer)
+        return converted(layer)
     equations = (*closure.covariances, *closure.responses)
     shift = next((e.lhs.args[1] - ell for e in equations if str(e.lhs.args[0]) == name), 0)
     ends = [e.lhs.args[1] for e in closure.base if str(e.lhs.args[0]) == name]
@@ -626,7 +626,7 @@ def require_layer(
         shifts = {x.args[0] - ell for parts in read for x in chain.from_iterable(parts)}
         ends += [edge + k for k in shifts for edge in (family.lower, family.upper)]
     places = (family.lower + shift, family.upper + shift, layer, *ends)
-    first, last, value, *given = (sympify(x).subs(L, depth) for x in places)
+    first, last, value, *given = (converted(x).subs(L, depth) for x in places)
     low, high = first - 1 if first - 1 in given else first, last + 1 if last + 1 in given else last
     return placed_layer(name, value, low, high, symbolic=not sympify(depth).is_Integer)
 

@@ -34,7 +34,6 @@ from sympy import (
     S,
     Symbol,
     Transpose,
-    sympify,
     transpose,
 )
 from sympy.core.basic import Basic
@@ -43,7 +42,7 @@ from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
 from derive.calculus.sums import substitute
-from derive.calculus.symbols import IndexRange, s, t
+from derive.calculus.symbols import IndexRange, converted, s, t
 
 T = Symbol("T", integer=True, positive=True)
 """The number of times: rows and columns of a matrix are (sample, time), or times alone."""
@@ -107,7 +106,7 @@ def operator(name: str, layer: Expr | int | None = None) -> Expr:
     """
     if layer is None:
         return Letter(name, commutative=False)
-    return LayerLetter(IndexedBase(Symbol(name, commutative=False)), sympify(layer))
+    return LayerLetter(IndexedBase(Symbol(name, commutative=False)), converted(layer))
 
 
 J = operator("J")
@@ -131,7 +130,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
 
     def __new__(cls, name: Any, layer: Any, rows: Any, columns: Any) -> Operator:
         """Return the matrix symbol of a name, layer and shape."""
-        return Basic.__new__(cls, Str(str(name)), *map(sympify, (layer, rows, columns)))  # type: ignore[no-any-return]
+        return Basic.__new__(cls, Str(str(name)), *map(converted, (layer, rows, columns)))  # type: ignore[no-any-return]
 
     @property
     def layer(self) -> Expr:
@@ -213,7 +212,7 @@ def matrix(word: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
     [0.0  -0.5]
     [0.0   0.0]
     """
-    e = sympify(word)
+    e = converted(word)
     if e.is_commutative:
         return e
     if hasattr(e, "as_matrix"):

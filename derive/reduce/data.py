@@ -31,7 +31,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import defined, fixed_by_delta, is_at, over, rewritten, times
-from derive.calculus.symbols import IndexRange, s, t
+from derive.calculus.symbols import IndexRange, converted, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.linear.propagators import Transfer, population, transfer
@@ -257,7 +257,7 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
                 f"{', '.join(known)}"
             )
     for x, value in values.items():
-        theory = _limit(theory, x, sympify(value))
+        theory = _limit(theory, x, converted(value))
     return theory
 
 

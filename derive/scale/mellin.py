@@ -93,6 +93,7 @@ class Power:
 
     def subs(self, values: Mapping[Any, Any]) -> Power:
         """Return the term ``coefficient x^power log(x)^logs`` with values substituted for its symbols."""
+        values = {k: converted(v) for k, v in values.items()}
         return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
 
     def meets(self, other: Power) -> Expr:

@@ -16,7 +16,7 @@ from typing import Any
 from sympy import Eq, Expr, Rational, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import exact
+from derive.calculus.symbols import converted, exact
 from derive.errors import NotApplicable, require_type
 from derive.program.entrywise import A, Entrywise, adam, adamw, lion, rmsprop, sign_descent
 from derive.program.language import GaussianMatrix, GaussianWeight, Product
@@ -117,7 +117,7 @@ class WeightPowers:
         WeightPowers
             The same weight with this multiplier.
         """
-        values = {FREE: sympify(scale)}
+        values = {FREE: converted(scale)}
         new: dict[str, Any] = {n: None if e is None else e.xreplace(values) for n, e in self.powers.items()}
         return replace(self, **new)
 

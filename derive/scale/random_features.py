@@ -41,7 +41,6 @@ from sympy import (
     powsimp,
     simplify,
     solve,
-    sympify,
     together,
     true,
     zeta,
@@ -50,7 +49,7 @@ from sympy import (
 from sympy.logic.boolalg import Boolean
 
 from derive.calculus.sums import opened
-from derive.calculus.symbols import IndexRange, t
+from derive.calculus.symbols import IndexRange, converted, t
 from derive.errors import NotApplicable
 from derive.linear.transforms import Transforms, transforms, z, z_
 from derive.program.networks.random_data import N, P, k
@@ -293,7 +292,7 @@ def optimum(terms: Iterable[tuple[Expr, Expr]]) -> Optimum:
     >>> print(optimum([(-S.Half, S.Zero), (S.Zero, -S.One)]))
     Optimum(loss=-1/3, features=1/3, time=2/3)
     """
-    powers = [(sympify(a), sympify(b)) for a, b in terms]
+    powers = [(converted(a), converted(b)) for a, b in terms]
     x = Dummy("x")
     exponents = [a * x + b * (1 - x) for a, b in powers]
     candidates = {S.Zero, S.One}

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, TypeAlias
 
-from sympy import Expr, Symbol, SympifyError, Tuple, sympify
+from sympy import Expr, Symbol, SympifyError, Tuple
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import translate
 
-from derive.calculus.symbols import L, alpha, ell, mu, s, t
+from derive.calculus.symbols import L, alpha, converted, ell, mu, s, t
 from derive.errors import NotApplicable
 
 PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
@@ -394,15 +394,15 @@ def as_expression(expr: Any, what: str) -> Any:
         raise NotApplicable(
             f"{what} does not evaluate text such as {expr!r}: give a SymPy expression, such as Symbol('x')**2"
         )
-    # sympify would evaluate text inside of these, also if it is strict.
+    # Entries of containers are converted one by one, because sympify evaluates text inside of a container.
     if isinstance(expr, Mapping):
         return {as_expression(key, what): as_expression(value, what) for key, value in expr.items()}
     if isinstance(expr, tuple):
         return Tuple(*(as_expression(x, what) for x in expr))
-    if isinstance(expr, list | set):
+    if isinstance(expr, list | set | frozenset):
         return type(expr)(as_expression(x, what) for x in expr)
     try:
-        return sympify(expr, strict=True)
+        return converted(expr)
     except (SympifyError, AttributeError, TypeError, ValueError):
         raise NotApplicable(f"{what} takes an expression, not {type(expr).__name__}") from None
 

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Response
 from derive.calculus.pairs import EntryStep
 from derive.calculus.sums import normal_form
-from derive.calculus.symbols import ell, spelled
+from derive.calculus.symbols import converted, ell, spelled
 from derive.program.language import GaussianMatrix
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, gaussian, parameter
@@ -51,7 +51,7 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     equation contains it, covariances and definitions are searched, then the same at the layers that occur in
     ``what``. Raises KeyError if ``what`` occurs in none of these.
     """
-    expr = what.expr if isinstance(what, Term) else sympify(what)
+    expr = what.expr if isinstance(what, Term) else converted(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
     standard = normal_form(expr)
     terms_found = [(e, x) for e, x in places if x == what or x.expr == expr]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Max, Mul, Pow, S, Sum, Symbol, oo, sympify
+from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Max, Mul, Pow, S, Sum, Symbol, oo
 from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average, Response, is_field, is_random
@@ -29,7 +29,7 @@ from derive.calculus.sums import (
     substitute,
     unused,
 )
-from derive.calculus.symbols import IndexRange, s, spelled, t
+from derive.calculus.symbols import IndexRange, converted, s, spelled, t
 from derive.theory.applications import computed_now, reaches
 from derive.theory.data import Equation, Source, TheoryData
 from derive.theory.families import families
@@ -307,7 +307,7 @@ class _Unfolder:
         unknown name.
         """
         if not isinstance(what, str):
-            return sympify(what), False
+            return converted(what), False
         known: dict[str, tuple[Expr, bool]] = {}
         # Order parameters of several layers may share a name. The first one in the list of the theory is
         # used.

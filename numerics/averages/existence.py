@@ -16,7 +16,28 @@ from typing import Any
 import numpy as np
 from mpmath import mp
 from numpy.typing import NDArray
-from sympy import Abs, Derivative, Expr, Integral, Pow, Rational, Subs, Sum, Symbol, lambdify, log, sqf_part
+from sympy import (
+    Abs,
+    Derivative,
+    Expr,
+    Integral,
+    Pow,
+    Rational,
+    Subs,
+    Sum,
+    Symbol,
+    cos,
+    cot,
+    coth,
+    csc,
+    csch,
+    exp,
+    lambdify,
+    log,
+    sec,
+    sqf_part,
+    tan,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
@@ -128,7 +149,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
                     label = x.name.partition("[")[0]
                     # Only a singularity in a random field makes an average singular. A scalar has one value,
                     # and its label is not in `random`.
-                    for at, power in _powers(e, x) if label in random else ():
+                    for at, power in singular_powers(e, x) if label in random else ():
                         new = Singularity(name, label, at, power)
                         if power > CLOSE and (name not in strongest or power > strongest[name].power):
                             strongest[name] = new
@@ -190,16 +211,25 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
 
 
 @lru_cache(maxsize=1000)
-def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
+def singular_powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     """Return the points where an expression may be singular in ``x``, each with its measured power p.
 
     The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side; a side on
     which the expression is zero or not real is left out. p is about zero or negative if the expression is
     finite at x0. All other symbols have generic values. Numbers have DIGITS digits, because the terms of an
     expression such as ``x**2 - 2*x + 1`` cancel near a zero.
+
+    >>> from sympy import Symbol, tan
+    >>> x = Symbol("x", real=True)
+    >>> [(float(round(at, 3)), round(power, 3)) for at, power in singular_powers(1 / (x - 1), x)]
+    [(1.0, 1.0), (1.0, 1.0)]
+    >>> len(singular_powers(tan(x), x))  # eight poles up to 12 in size
+    16
     """
     if e.has(Derivative, Subs):  # no point is known for a function without an expression
         return ()
+    e = e.replace(lambda y: isinstance(y, tan | cot | sec | csc), lambda y: y.rewrite(cos))
+    e = e.replace(lambda y: isinstance(y, coth | csch), lambda y: y.rewrite(exp))
     bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
     bases |= {y.args[0] for y in e.atoms(log) if y.has(x)}
     with mp.workdps(DIGITS):

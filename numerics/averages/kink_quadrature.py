@@ -46,12 +46,12 @@ from sympy import (
     sign,
     simplify,
     solveset,
-    sympify,
     zoo,
 )
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
+from derive.calculus.symbols import converted
 from numerics.averages.lattice import FARTHEST, Function, cholesky, reach_of, tabulated
 from numerics.errors import NotConverged, SpecError, Unserved
 
@@ -373,7 +373,7 @@ def expression(f: Any) -> Expr:
     True
     """
     try:
-        e = sympify(f)
+        e = converted(f)
     except (SympifyError, TypeError):
         e = None
     slots = e.free_symbols if isinstance(e, Expr) else set()

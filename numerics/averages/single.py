@@ -27,13 +27,14 @@ from sympy import (
     SympifyError,
     nan,
     oo,
-    sympify,
     zoo,
 )
 from sympy.core.relational import Relational
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.jumps import OtherKind, jumps, multiplied
+from derive.calculus.symbols import converted
+from numerics.averages.existence import Singularity, singular_powers
 from numerics.averages.kink_quadrature import (
     PAIR,
     REAL,
@@ -46,7 +47,7 @@ from numerics.averages.kink_quadrature import (
 )
 from numerics.averages.lattice import Array, Value, averages, covariance_from
 from numerics.averages.orthants import of_products, rows_of
-from numerics.errors import SpecError, Unserved
+from numerics.errors import NotConverged, SpecError, Unserved
 
 DIGITS = 25
 """Decimal digits with which closed forms are evaluated, enough for the cancellation in them."""
@@ -83,7 +84,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
         If no method takes the body.
     NotConverged
         If ``rtol`` is not reached, or if the body is not real and finite within 30 standard deviations of the
-        mean.
+        mean, or has a pole that is not integrable.
     Ambiguous
         If a jump multiplies a point mass of the same variable, and for a point mass of a variable without
         variance.
@@ -107,9 +108,10 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     """
     if isinstance(body, GaussianAverage):
         variables, covariance, body = body.variables, body.matrix.tolist(), body.body
-    names = [Symbol(f"x{i}", real=True) for i in range(len(_checked(variables)))]
+    variables = _checked(variables)
+    names = [Symbol(f"x{i}", real=True) for i in range(len(variables))]
     given = str(body)
-    body = _body(body).xreplace(dict(zip(map(sympify, variables), names, strict=True)))
+    body = _body(body).xreplace(dict(zip(variables, names, strict=True)))
     if body.free_symbols - set(names):
         unknown = ", ".join(sorted(map(str, body.free_symbols - set(names))))
         raise SpecError(
@@ -130,6 +132,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     exact = exact.applyfunc(lambda x: x / 2)
     exact, K = exact + exact.T, (K + K.T) / 2
     rows_of(K)  # only for its check: raises SpecError for negative eigenvalues
+    _require_mean(body, names, K, given)
     closed = GaussianAverage(body, names, exact).doit()
     if not closed.has(GaussianAverage) and (value := closed.evalf(DIGITS)).is_number and not value.has(I):
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")
@@ -140,17 +143,42 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     return Value(sum(v.value for v in terms), sum(v.error for v in terms), _methods(terms))
 
 
-def _checked(variables: Sequence[Any]) -> Sequence[Any]:
-    """Return the variables; raise SpecError if they are not a list of different symbols."""
-    if not isinstance(variables, Sequence) or len(set(variables)) < len(variables):
+def _require_mean(body: Expr, names: list[Symbol], K: Array, given: str) -> None:
+    """Raise NotConverged if the body has a pole that is not integrable, so that no average exists.
+
+    ``names`` are the variables, ``K``, shape (n, n), is their covariance, and ``given`` is the body in the
+    message. Poles up to FARTHEST standard
+    deviations are found. Variables with a singular covariance are not checked, because a pole of one
+    variable at a value of another one may be outside the values that they have together.
+    """
+    used = [i for i, x in enumerate(names) if body.has(x)]
+    if not used or np.linalg.matrix_rank(K[np.ix_(used, used)]) < len(used):
+        return
+    for i in used:
+        x = names[i]
+        for at, power in singular_powers(body.subs(x, float(np.sqrt(K[i, i])) * x), x):
+            if not Singularity("", "", at, power).has_mean:
+                raise NotConverged(
+                    f"the Gaussian average of {given} does not exist, because this function has a pole that "
+                    "is not integrable: use a function without this pole"
+                )
+
+
+def _checked(variables: Sequence[Any]) -> list[Any]:
+    """Return the variables as SymPy objects; raise SpecError if they are not a list of different ones."""
+    try:
+        converted_variables = [converted(x) for x in variables] if isinstance(variables, Sequence) else None
+    except SympifyError:
+        converted_variables = None
+    if converted_variables is None or len(set(converted_variables)) < len(converted_variables):
         raise SpecError("variables", str(variables), "are not different symbols", "a list of symbols")
-    return variables
+    return converted_variables
 
 
 def _body(given: Any) -> Expr:
     """Return the function to be averaged as an expression; raise SpecError if it is not one."""
     try:
-        body = sympify(given)
+        body = converted(given)
     except (SympifyError, TypeError):
         body = None
     if not isinstance(body, Expr) or isinstance(body, Lambda):
@@ -186,7 +214,7 @@ def _methods(values: list[Value]) -> str:
 def _exact(x: Any) -> Any:
     """Return a number as a SymPy number; a float becomes the rational number that it is."""
     try:
-        e = sympify(x)
+        e = converted(x)
     except (SympifyError, TypeError):
         return nan  # refused with the covariance
     return Rational(float(e)) if e.is_Float else e

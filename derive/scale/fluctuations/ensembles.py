@@ -14,6 +14,7 @@ from sympy import Eq, Expr, Gt, Rational, S, Symbol, factor, solve, sympify
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
+from derive.calculus.symbols import converted
 from derive.errors import NotApplicable, require_integer, require_type
 from derive.program.networks.random_data import N
 from derive.program.program import Program
@@ -290,7 +291,7 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     'one wide network is best, if the bias increases the loss'
     """
     order = require_integer("order", order, 1, 2)
-    p = sympify(power)
+    p = converted(power)
     if not p.is_Rational or p < 1:
         raise NotApplicable(
             f"power = {p}: the power of the width in the cost of a network must be a rational number of at "

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
+from sympy import Add, Expr, Integral, Mul, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import binding, bound, is_at, rename_bound
 from derive.calculus.sums import over as summed
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, converted, ell, s, t
 from derive.errors import NotApplicable
 from derive.program.language import Population, Rewritable
 from derive.program.program import Program
@@ -238,7 +238,7 @@ class FluctuationData(Rewritable):
             If no order parameter of this name has this first index; the message lists names or symbols.
         """
         named = self.named(name)
-        chosen = [q for q in named if site is None or q.symbol.args[0] == sympify(site)]
+        chosen = [q for q in named if site is None or q.symbol.args[0] == converted(site)]
         if not chosen:
             raise KeyError(
                 f"no order parameter {name}({site}, ...); there are {', '.join(str(q.symbol) for q in named)}"

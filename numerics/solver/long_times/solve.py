@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Eq, Expr, Float, Function, Integer, Symbol, sympify
+from sympy import Eq, Expr, Float, Function, Integer, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.symbols import converted
 from derive.program import Program, ell
 from derive.program.networks.options import SAMPLE_WEIGHT, has_sample_weights
 from derive.reduce.ridge import representer
@@ -325,7 +326,7 @@ def stationary_kernels(
     >>> kernels["Phi", 1].round(4).tolist(), kernels["G", 1].round(4).tolist()
     ([[[0.2778, 0.2298]]], [[[0.2778, 0.1767]]])
     """
-    numbers = {name: sympify(x) for name, x in by_name("values", values).items()}
+    numbers = {name: converted(x) for name, x in by_name("values", values).items()}
     for lag in real_numbers("lags", lags).ravel():
         if lag < 0 or (theory.program.rule.discrete and lag != int(lag)):
             accepted = "whole numbers of steps >= 0" if theory.program.rule.discrete else "numbers >= 0"

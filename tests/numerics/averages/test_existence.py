@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Abs, Expr, Function, Lambda, Max, Rational, Sum, Symbol, cosh, expand, sqrt
+from sympy import Abs, Expr, Function, Lambda, Max, Rational, Sum, Symbol, cosh, expand, sqrt, tan
 
 import numerics
 from derive.program import (
@@ -80,6 +80,11 @@ def test_zeros_without_a_change_of_sign_are_found(function: Expr, power: float) 
     (kernel,) = singularities(mean_field(mlp(1, Lambda(h, function))))
     assert (kernel.name, kernel.at) == ("G", pytest.approx(1 / 3, abs=1e-9))
     assert kernel.power == pytest.approx(power, abs=1e-3)
+
+
+def test_poles_of_trigonometric_functions_are_found() -> None:
+    found = {x.name: x for x in singularities(mean_field(mlp(1, Lambda(h, tan(h)))))}
+    assert [found[name].power for name in ("Phi", "G", "f")] == pytest.approx([2, 4, 1])
 
 
 @pytest.mark.parametrize("method", ["auto", "direct"])

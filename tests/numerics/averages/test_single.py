@@ -26,6 +26,7 @@ from sympy import (
     Symbol,
     ceiling,
     cos,
+    coth,
     erf,
     exp,
     floor,
@@ -36,6 +37,7 @@ from sympy import (
     sin,
     sqrt,
     symbols,
+    tan,
     tanh,
     zoo,
 )
@@ -125,10 +127,26 @@ def test_constants_and_no_variance() -> None:
     assert abs(average(tanh(x + 1), (x,), [[0.0]]).value - np.tanh(1)) < 1e-15
 
 
+@pytest.mark.parametrize("body", [tan(x), y / x, 1 / (x - y), 1 / sin(x), x / (x**2 - 1), coth(x)])
+def test_means_that_do_not_exist_are_refused(body: Expr) -> None:
+    """Symmetry would make most of them zero."""
+    with pytest.raises(NotConverged, match=r"does not exist.*pole"):
+        average(body, (x, y), [[1.0, 0.0], [0.0, 1.0]])
+
+
+def test_a_singularity_that_is_integrable_or_cut_off_is_averaged() -> None:
+    assert average(log(Abs(x)), (x,), [[1.0]]).value == pytest.approx(-(np.euler_gamma + np.log(2)) / 2)
+    assert average(DiracDelta(x - 1) / x, (x,), [[1.0]]).value == pytest.approx(
+        np.exp(-0.5) / np.sqrt(2 * np.pi)
+    )
+
+
 def test_what_is_refused() -> None:
     one, two = (x,), (x, y)
     with pytest.raises(SpecError, match="unknown symbols a"):
         average(Symbol("a") * x, one, [[1.0]])
+    with pytest.raises(SpecError, match=r"variables = .*a list of symbols"):
+        average(tanh(x), ("x",), [[1.0]])
     with pytest.raises(SpecError, match="has the shape"):
         average(x * y, two, [[1.0]])
     with pytest.raises(SpecError, match="negative eigenvalue"):
