@@ -492,6 +492,11 @@ class Gradients:
             elif layer:
                 low = high = a
             elif a != slot and name_of(use.target) in self.slots:
+                if name_of(use.target) not in self.scalars and str(a) == str(slot):
+                    raise ProgramError(
+                        f"{self._shown(use.by, runs)} uses {self._shown(use.target, runs)}, in which {a} has "
+                        f"other assumptions than the index {slot}: write the same symbol in both places"
+                    )
                 if name_of(use.target) not in self.scalars:
                     raise ProgramError(
                         f"{self._shown(use.by, runs)} uses {self._shown(use.target, runs)}, in which {a} "

@@ -282,7 +282,10 @@ def inconsistent_uses(
         if name not in weights and (
             len(use.args) != len(known.args) or (plain and _times_differ(use, known))
         ):
-            yield f"{name} is the name of two things, {known} and {use}: give one of them another name"
+            yield (
+                f"{name} is the name of two things, {known} and {use}, whose indices differ: write the "
+                "indices of its definition, or give one of them another name"
+            )
 
 
 def bare_matrices(names: Collection[str], expressions: Iterable[Expr]) -> Iterator[str]:

@@ -453,9 +453,11 @@ def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
         weights = {*term.atoms(Product), *(x for v in parameters for x in v.uses(term))}
         if len(weights) > 1 or not weights <= set(Mul.make_args(term)):
             inner = [x for x in weights if not any(x != y and x.has(y) for y in weights)]
+            factors = [x for x in Mul.make_args(term) if x in weights and isinstance(x, Symbol)]
+            named = "".join(f"; if {x} is meant as a number, give it another name" for x in factors)
             yield (
                 f"{d.lhs} contains {term}: a matrix product or a vector of weights must be a term of its "
-                f"own, times entrywise factors; define a field for {min(inner, key=str)}"
+                f"own, times entrywise factors; define a field for {min(inner, key=str)}{named}"
             )
         elif isinstance(whole, Sum) and (inside := weights - term.atoms(Product)):
             yield (

@@ -272,7 +272,8 @@ class Equilibrium(ConditionalResult):
         ------
         NotApplicable
             If :meth:`linear_saddle` raises it, if ``numbers`` has a key that is not a name of a symbol of the
-            equations, or an equation is not linear in the kernel for which it is solved.
+            equations, or an equation is not linear in the kernel for which it is solved; if the equation of
+            the output is not polynomial, as for a logistic loss.
 
         Examples
         --------
@@ -307,6 +308,12 @@ class Equilibrium(ConditionalResult):
         for row, below in zip(rows, reversed(names), strict=True):
             kernels[below] = _linear_root(row.subs(kernels), below)
         top = numer(together(kernels.pop(given) - known.get(given.name, given)))
+        if not top.is_polynomial(out):
+            raise NotApplicable(
+                f"with the error {self.error}, the equation of the output is not polynomial in {out}: use "
+                "a loss that is polynomial in the output, such as the square loss, or solve the equations of "
+                "linear_saddle() numerically"
+            )
         return Poly(top, out).as_expr(), dict(reversed(kernels.items()))
 
     def _repr_latex_(self) -> str:

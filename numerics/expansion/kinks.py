@@ -170,6 +170,7 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
 NAMES = {
     "error": ERROR,
     "train_loss": ERROR,
+    "mean_square_error": ERROR,
     "tangent_kernel": "K",
     "test_f": ERROR,
     "test_error": ERROR,

@@ -108,6 +108,18 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
         lambda: deep(V @ FEATURE + W @ (U @ x(mu))),
         r"applies W to U @ x\(mu\), which contains a matrix product: define a field that is U @ x\(mu\)",
     ),
+    "a number that is called as a vector of weights": (
+        lambda: deep(Symbol("w") * (V @ FEATURE) + W @ FEATURE),
+        r"define a field for V @ tanh\(h\(mu, t\)\); if w is meant as a number, give it another name$",
+    ),
+    "another symbol of the same name": (
+        lambda: trained({LAYER: U @ x(mu), f(mu, t): Mean(w.symbol * tanh(h(Symbol("mu"), t))) / gamma0}, U),
+        r"^f\(mu, t\) uses h\(mu, t\), in which mu has other assumptions than the index mu: write the same",
+    ),
+    "a field with an index that it does not have": (
+        lambda: trained({LAYER: U @ x(mu), f(mu, t): Mean(w.symbol * tanh(h(1, mu, t))) / gamma0}, U),
+        r"^h is the name of two things, h\(mu, t\) and h\(1, mu, t\), whose indices differ: write",
+    ),
     "product of a bias in a function": (
         lambda: deep(V @ tanh(h(mu, t) + b.symbol), frozen=(b,)),
         r"must be a term of its own, times entrywise factors; define a field for b$",

@@ -393,6 +393,13 @@ def test_densities_need_a_positive_integer_of_samples(samples: object) -> None:
         rest(1).density(samples)  # type: ignore[arg-type]
 
 
+def test_linear_output_needs_a_polynomial_loss() -> None:
+    """With a logistic loss the equation of the output contains an exponential, and SymPy raised an error."""
+    noisy = mlp(1, "linear", "flow", objective="logistic", weight_decay=lam, temperature=T)
+    with pytest.raises(NotApplicable, match="not polynomial in f: use a loss that is polynomial"):
+        equilibrium(mean_field(noisy)).linear_output()
+
+
 def test_linear_output_refuses_names_that_it_does_not_know() -> None:
     for numbers in ({"lamda": S.One}, {lam: S.One}):
         with pytest.raises(NotApplicable, match="the keys must be names of symbols of the equations"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sympy import Function, Symbol, exp, symbols
@@ -143,6 +145,15 @@ def test_powers_of_the_output_come_from_solutions() -> None:
         full = solve(own(4), numbers={"eta": 0.03, "gamma0": strength}, **given)
         missed.append(float(np.abs(full.error - partial_sum(series, strength).error).max()))
     assert missed[0] / missed[1] == pytest.approx(16, rel=0.2)
+
+
+def test_the_square_error_of_an_activation_with_a_kink_has_the_orders_of_the_loss() -> None:
+    """The result has it beside a loss that is not half of the square, and the expansion raised KeyError."""
+    given = {"arrays": {"K_x": X @ X.T, "y": Y}, "times": range(3)}
+    plain = mlp(1, "relu")
+    series = expand(replace(plain, loss=2 * plain.loss), 1, numbers={"eta": 0.4, "gamma0": 1.0}, **given)
+    np.testing.assert_allclose(series.mean_square_error, series.train_loss, rtol=1e-12)
+    assert series.mean_square_error.attrs["known_to_order"] == 1
 
 
 @pytest.mark.slow
