@@ -134,7 +134,7 @@ class Unrolled:
     def row(self, field: AppliedUndef) -> Row:
         """Return the linear equation of a field at the layer of ``field``; times in it stay symbols.
 
-        Raises NotApplicable if the equation has a term that is not linear in the fields.
+        Raises NotApplicable if the equation has a part without a field or source.
         """
         row: Row
         row, values = self.find(((r.lhs, r) for r in self.rows), field)
@@ -162,9 +162,9 @@ class Unrolled:
             )
 
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
-            """Yield (source, coefficient) for every source of the field at every time in the sum.
+            """Yield (source, coefficient) for the sources of the field at every time in the sum.
 
-            Times in the sum are those before ``now``, and ``now`` itself if the reach of the term is
+            Times at which the kernel is zero are left out. Times in the sum are those before ``now``, and ``now`` itself if the reach of the term is
             ``past``. A term without a sum is taken once, at the time ``now``.
             """
             for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
@@ -482,7 +482,7 @@ class FewSteps(ConditionalResult):
     def growth_factor(self, step: int = 1) -> Expr:
         """Return the ratio of the value at a step to the initial value.
 
-        With an ``order`` it is the ratio of truncated values, of which powers up to the order are exact.
+        With an ``order`` both values are truncated; powers of the values up to the order are exact.
 
         Parameters
         ----------
@@ -497,7 +497,7 @@ class FewSteps(ConditionalResult):
         Raises
         ------
         IndexError
-            If the step is negative, not an integer, or beyond the last one.
+            If the step is negative or beyond the last one.
         """
         if step not in range(len(self.values)):
             raise IndexError(f"step = {step}: values are known for the steps 0 to {len(self.values) - 1}")
@@ -535,8 +535,8 @@ def few_steps(
     ------
     NotApplicable
         For a symbolic depth without an order in the learning rate, an order in a
-        symbol that the theory does not contain, a flow, several outputs, modes, and fields that are not
-        linear in their sources.
+        symbol that the theory does not contain, a power that is not an integer, a flow, several outputs,
+        modes, and fields that are not linear in their sources.
     ValueError
         If ``steps`` is negative or not an integer.
     KeyError
@@ -583,7 +583,7 @@ class LayerFamilies(ABC):
     """Families of order parameters of a theory of depth L at integer times, as functions of the layer.
 
     A family has one order parameter for each layer. Families that depend on each other satisfy ``y(ell) =
-    M y(ell + k) + f(ell)`` with k = 1 or -1, and have a value at that end. They are solved in order of
+    M y(ell + k) + f(ell)`` with k = 1 or -1, and are known at layer L (k = 1) or 1 (k = -1). They are solved in order of
     dependence and checked against the equations of both ends. Subclasses define the ring and the solution
     of a recurrence. Raises :class:`NotApplicable` for a residual network, whose layers share their units.
     """
@@ -611,9 +611,9 @@ class LayerFamilies(ABC):
 
     @abstractmethod
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
-        """Return y with ``y(ell) = M y(ell + k) + f(ell)``, and ``y = start`` at layer L or 1.
+        """Return y with ``y(ell) = M y(ell + k) + f(ell)``, and ``y = start`` at one end.
 
-        The end is L for k = 1, and 1 for k = -1. M is a square matrix of functions of the layer, and
+        This end is layer L for k = 1, and layer 1 for k = -1. M is a square matrix of functions of the layer, and
         f and start have one entry for each family.
         """
 
@@ -667,8 +667,8 @@ class LayerFamilies(ABC):
 
         A family has one order parameter for each layer. The families in ``group`` depend on each other and on
         solved ones. ``steps`` is from :meth:`reached`: for each family its order parameter at layer ell, and
-        the families in it with their distances in layers. Raises NotApplicable unless a layer depends
-        linearly on one neighbouring layer.
+        the families in it with their distances in layers. Raises NotApplicable if a layer depends on
+        more than one neighbouring layer, or not linearly, and where :meth:`check` does.
         """
         shifts = {x for k in group for d, layers in steps[k][1].items() if d in group for x in layers}
         if not shifts:
@@ -795,7 +795,8 @@ class EveryDepth(ExactSteps, LayerFamilies):
     def quotient(self, x: Any, y: Any) -> Any:
         """Return the quotient of two coefficients; raise NotApplicable if it is not a polynomial.
 
-        Negative powers of symbols are allowed in both.
+        Negative powers of symbols are allowed in both and in the quotient. Also raises NotApplicable for a
+        ``y`` that is divisible by the learning rate.
         """
         (dividend, up), (divisor, down) = map(self.without_common_powers, (x, y))
         if down[self.place] < 0:
@@ -822,7 +823,7 @@ class EveryDepth(ExactSteps, LayerFamilies):
     def value(self, a: AppliedUndef) -> Any:
         """Return the value of an order parameter at integer times, as a polynomial in the layer.
 
-        Its layer is ``ell + i``, ``L + i`` or a number.
+        Its layer, if it has one, is ``ell + i``, ``L + i`` or a number.
         """
         standard = self.standard(a)
         if isinstance(standard, AppliedUndef) and str(standard.func) in self.layered:
@@ -848,7 +849,7 @@ class EveryDepth(ExactSteps, LayerFamilies):
         Arguments are those of :meth:`LayerFamilies.recurrence`. To order zero in the learning rate the
         diagonal entries of M are 1 or 0. If the entry is 1, ``y(ell)`` is its value at the end plus the sum
         of the differences between layers. Iterations determine one order in the rate after the other. Raises
-        NotApplicable if the values still change after ``(order + 1) len(f) + 1`` iterations.
+        NotApplicable if the values still change in iteration number ``(order + 1) len(f) + 1``.
         """
         last = (self.last + 1) * len(f) + 1
         passed = [self.passed_on(M[i][i]) for i in range(len(f))]
@@ -1075,7 +1076,7 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     theory : Theory | Program
         Linear theory or program in exact steps; its depth is ``L`` or a number.
     name : str, optional
-        Name of the correlation function.
+        Name of a correlation function with two times and no other index.
 
     Returns
     -------
@@ -1086,7 +1087,7 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     ------
     NotApplicable
         For a flow, several outputs, modes, layers whose recurrence has no closed form, and a name that is not
-        a correlation function of the theory.
+        that of such a correlation function.
 
     Examples
     --------

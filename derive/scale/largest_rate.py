@@ -4,8 +4,8 @@ Rich regime: the power follows from dominant balance. For gamma0 -> oo the rando
 compared with their updates. In the derived equations this means, term by term: the updates of a weight
 (memory) balance the field, and the terms of its initial value (sources, responses) must be smaller. The
 balance is one linear system for the powers of gamma0, with symbolic layer and depth, and the learning rate is
-one of its unknowns. The prefactor comes from the end of training, where aligned weights of rank one have the
-smallest sharpness of all minima. Weights are aligned if every matrix is a number times the outer product of
+one of its unknowns. The prefactor comes from the end of training, where balanced weights have the smallest
+sharpness of all aligned weights of rank one. Weights are aligned if every matrix is a number times the outer product of
 two directions, and neighbouring layers share a direction. Updates preserve this form at any width: a matrix
 of rank one that acts on its own direction, with updates along it, is a number. The definitions and updates of
 the program become equations between numbers, which give the minimum, its sharpness and the largest stable
@@ -310,7 +310,8 @@ class Aligned(ConditionalResult):
         """Learning rate at which a step overshoots by the error itself: ``|1 - rate sharpness| = 1``.
 
         No other aligned network that has learnt the target is stable at a larger rate. The sharpness is the
-        sum of ``strengths[M]/s_M^2``, whose product the target fixes; it is smallest if all terms are equal.
+        sum of ``strengths[M]/s_M^2``. The target fixes the product of these terms, so that their sum is
+        smallest if all are equal.
         """
         return 2 / self.sharpness
 
@@ -462,7 +463,7 @@ class _Aligned:
         """Return a vector as a number: its component along the direction that vectors of its layer share.
 
         A product of a matrix and a vector becomes the singular value times the number of summed units over N
-        times the number of the vector. A field becomes its amplitude (0 at time 0), a readout its singular
+        times the number for the vector. A field becomes its amplitude (0 at time 0), a readout its singular
         value, and a vector that is not trained the root of its variance.
         """
         if isinstance(e, Product):

@@ -136,7 +136,7 @@ class Powers(Summarised):
     def subs(self, values: Mapping[Any, Any]) -> Powers:
         """Return the sum of powers of a large variable with values substituted for symbols.
 
-        Terms that vanish, or whose power is not above that of the remainder, are left out.
+        Terms that vanish, or whose power is known not to exceed that of the remainder, are left out.
         """
         values = {k: converted(v) for k, v in values.items()}
         error = sympify(self.error).subs(values)
@@ -195,7 +195,7 @@ class Powers(Summarised):
 def total(parts: Iterable[Powers]) -> Powers:
     """Return the sum of expansions in one variable as one sum of powers.
 
-    The remainder of the sum is the largest of their remainders; powers that are not above it are left out.
+    The remainder of the sum is the largest of their remainders; powers known not to exceed it are left out.
     """
     parts = list(parts)
     error = Max(*[x.error for x in parts])
@@ -249,8 +249,8 @@ def mode_sum_of(
 
     ``transform`` is the Mellin transform of F as a function of its argument. ``tail`` lists the powers of
     F at large argument: (power, coefficient). The poles are those of zeta, at ``(a - 1)/b``, and of the
-    transform, one for each power of the tail. ``error`` of the result is minus infinity: it does not
-    contain powers that are missing in ``tail``.
+    transform, one for each power of the tail. ``error`` of the result is minus infinity, also if
+    powers are missing in ``tail``.
     """
     zeta_pole = simplify((a - 1) / b)
     tails = gathered(tail)
@@ -305,9 +305,9 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
     W and D are sums ``sum_k k^-a F(k^-b x)`` over modes, with the same b: ``outer`` is the pair (F, a) of W
     and ``inner`` that of D, and F is an expression in ``y``. W must be a single power ``c x^w`` for large
     argument. Late tau: each power of D with W gives an Euler integral. Early tau: moments of D, ``early`` of
-    them (one if ``less`` is 0), with the derivatives of W at 2 x. The first neglected moment is the error.
-    Raises :class:`NotApplicable` for another W, if powers coincide, and for ``less`` of 2 or more; ``weight``
-    and ``early`` are at least 0.
+    them (one if ``less`` is 0), with the derivatives of W at 2 x. The error is the larger of the
+    first neglected moment and the remainder of D. Raises :class:`NotApplicable` for another W, if powers
+    coincide, and for ``less`` of 2 or more; ``weight`` and ``early`` are at least 0.
 
     >>> from sympy import symbols
     >>> x, y = symbols("x y", positive=True)

@@ -415,7 +415,7 @@ class PairForce:
 
     The mode itself is one of its driving modes. For a mode with target y and lazy rate ``omega = kernel
     lamda``, where lamda is its eigenvalue and ``kernel`` the kernel of the lazy limit, this order is
-    ``-int_0^t exp(-omega (t - tau)) y sum y_^2 force``, with the sum over the driving modes. The force
+    ``-int_0^t exp(-omega (t - tau)) y sum y_^2 force dtau``, with the sum over the driving modes. The force
     ``strength * shape`` is the contribution of a driving mode of rate ``omega_`` and target ``y_`` at the
     time tau, divided by ``y y_^2``.
     """

@@ -278,7 +278,8 @@ def optimizer_powers(
     Raises
     ------
     NotApplicable
-        If a weight has a linear rule, powers cannot be counted, or conditions do not determine a rate.
+        If a weight has a linear rule, powers cannot be counted, or conditions do not determine a rate. Also
+        for another ``corner``, and for a name in ``spectral`` that is not that of a trained matrix.
 
     Examples
     --------
@@ -340,7 +341,8 @@ def _row(
     def power(letter: str) -> Expr | None:
         """Return the exponent of N in one quantity of the weight; None if the weight does not have it.
 
-        ``letter`` is c for the learning rate, e for epsilon, s for the decay, b for the initial variance.
+        ``letter`` is c for the learning rate, e for epsilon, s for the rate times the decay, b for the
+        initial variance.
         """
         e = by_name.get(f"{letter}_{head}{tail}")
         return None if e is None else -e.xreplace({scale: multiplier}).expand()
@@ -477,8 +479,8 @@ def scaling_faults(
     Returns
     -------
     tuple[ScalingFault, ...]
-        One effect for each wrong scaling and each weight that has its exponent, also if that of this weight
-        stays the same. A scaling that changes no exponent of any weight is left out.
+        One effect for each wrong scaling and each weight that has the exponent of this scaling, also if the
+        exponent of the weight stays the same. A scaling that changes no exponent of any weight is left out.
 
     Raises
     ------

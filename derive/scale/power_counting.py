@@ -87,7 +87,7 @@ class Counted:
     found
         Parts by (name, layer, step).
     steps
-        Last step that was counted.
+        Last step that was counted; if ``stopped`` has a reason, this step is counted in part only.
     initial
         Parts before training by (name, layer), as counted. It is filled only with the option ``assumed`` of
         :func:`count_powers`, with which ``found`` has the power zero for all of them.
@@ -96,7 +96,7 @@ class Counted:
     nodes
         Names and layers of all fields and numbers, counted or not.
     requested
-        Number of updates that were to be counted; ``steps`` is smaller if the count ended early.
+        Number of updates that were to be counted; ``steps`` is smaller if the count ended at an earlier step.
     """
 
     program: Program
@@ -111,8 +111,8 @@ class Counted:
         """Return the parts of a field or number at a step, each with a power of N and parities.
 
         ``name`` is the name of the field, and ``site`` its layer, None without layers. The result is empty if
-        the field is zero, or if the count ended before this step. Raises KeyError for a field or layer that
-        does not exist, and ValueError for a step beyond those that were requested.
+        the field is zero, or if the count ended before the field was reached. Raises KeyError for a field or
+        layer that does not exist, and ValueError for a step beyond those that were requested.
         """
         layer = None if site is None else sympify(site)
         if (name, layer) not in self.nodes:
@@ -125,7 +125,7 @@ class Counted:
         """Return the exponent p of a field or number that is of order ``N^p`` after ``step`` updates.
 
         ``name`` is its name, and ``site`` its layer, None without layers. The result is None if it is zero,
-        or if the count ended before this step. Raises as :meth:`parts` does.
+        or if the count ended before the field was reached. Raises as :meth:`parts` does.
         """
         return top(self.parts(name, site, step))
 
@@ -133,7 +133,7 @@ class Counted:
         """Return the exponent p of ``N^p``, the size of the change of a field or number by ``step`` updates.
 
         ``name`` is its name, and ``site`` its layer, None without layers. The result is None if it does not
-        change, or if the count ended before this step. Raises as :meth:`parts` does.
+        change, or if the count ended before the field was reached. Raises as :meth:`parts` does.
         """
         return top(p for p in self.parts(name, site, step) if p.order)
 
@@ -398,7 +398,8 @@ def powers(number: Expr) -> tuple[Expr, ...]:
     """Return the exponents of the width N in a sum of products, one for each term.
 
     An exponent that several terms of a sum share is listed once; for a product of sums it may occur more
-    often. Raises NotApplicable if N occurs in a function that is not a power.
+    often. Raises NotApplicable if N occurs in a function that is not a power, or in a power of a
+    sum.
 
     >>> a = Symbol("a")
     >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)

@@ -269,8 +269,9 @@ class FixedData(ConditionalResult):
 def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
     """Return the sum of a summand over infinitely many modes of power-law data, in powers of ``1/unit``.
 
-    ``unit`` is a small eigenvalue: an expression in the cut-off or in a dummy symbol. The summand must be a
-    power of k times a function of ``lamda(k)/unit``, after the targets of power-law data are substituted. Of
+    ``unit`` is a small eigenvalue: an expression in the cut-off or in a dummy symbol. After the targets
+    of power-law data are substituted, the summand must be a power of k, times a power of ``unit``, times a
+    function of ``lamda(k)/unit``. Of
     an algebraic tail of this function one power is kept.
     """
     y, x = Dummy("y", positive=True), Dummy("x", positive=True)
@@ -290,8 +291,8 @@ def fixed_data(theory: Theory) -> FixedData:
     of the result from ``late_cutoff`` on assume power laws: ``late_cutoff`` and ``floor`` are powers of P,
     and ``before_floor`` and ``label_before_floor`` powers of t. In the example ``cut`` (printed ``lamda_c``)
     and ``cut_`` are the cut-offs at the Laplace rates z and z' of two times. Raises :class:`NotApplicable` if
-    kernels do not depend on differences of times alone, for training in steps, and for a depth that is a
-    number.
+    kernels do not depend on differences of times alone, for training in steps or without samples, and for a
+    depth that is a number.
 
     >>> from derive import mean_field, structured
     >>> found = fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
@@ -553,9 +554,10 @@ def batch_law(
     Raises
     ------
     NotApplicable
-        If symbols do not determine which of the two powers applies.
+        If the two powers are equal, or symbols do not determine which of them applies.
     ValueError
-        For a capacity of 1 or less, and for numbers at which the loss diverges.
+        For a capacity of 1 or less, other numbers that are not possible, and numbers at which the loss
+        diverges.
 
     Examples
     --------

@@ -206,7 +206,8 @@ class RandomFeatures(ConditionalResult):
     def added(self, size: Symbol) -> Powers:
         """Return ``size`` times the correction of order 1/size of the loss before it is final.
 
-        ``size`` is N features or P samples, and the result has powers of time. It holds under its
+        Label noise is left out. ``size`` is N features or P samples, and the result has powers of time. It
+        holds under its
         ``conditions``: a sum over modes of the target, taken at late times, converges. If this sum does not
         converge, the correction is of the order of the loss of infinite sizes times ``S/size``, with the
         effective number S of learnt modes, and the result does not hold.
@@ -215,7 +216,10 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def _early(self) -> dict[Symbol, Powers]:
-        """Corrections of order 1/N and 1/P of the loss before it is final, times N or P, by size."""
+        """Corrections of order 1/N and 1/P of the loss before it is final, times N or P, by size.
+
+        Label noise is left out.
+        """
         return {size: self._order_one(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_added(self, size: Symbol) -> Powers:
@@ -317,7 +321,7 @@ def features_law(theory: RandomFeatures, source: Any = beta, capacity: Any = cap
     NotApplicable
         For a source at which two powers are equal, where a logarithm occurs.
     ValueError
-        For a capacity of 1 or less.
+        For a capacity of 1 or less, or a source that is not positive.
 
     Examples
     --------
@@ -360,7 +364,7 @@ def _largest(expansion: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
     """Return the largest term of a sum of powers of a size after substitution of values.
 
     ``expansion`` is in powers of N or P, and the result has one term. If symbols do not determine the
-    largest, all terms are returned. Raises NotApplicable if two powers are equal.
+    largest, all terms are returned. Raises NotApplicable if the two largest powers are equal.
     """
     terms = [p.subs(values) for p in expansion.terms]
     if not all(p.power.is_number for p in terms):

@@ -123,9 +123,9 @@ class RankOne(ConditionalResult):
     balance
         Equality of the squared singular values.
     learnt
-        Error of a mode in terms of its learnt part phi.
+        Error of a mode in terms of phi, the learnt part of the mode over ``c_g(1)``.
     modes
-        Differential equation of the learnt part phi of a mode.
+        Differential equation of phi.
     norm
         Squared singular value of all matrices, with ``kappa`` for its initial value.
     kernel

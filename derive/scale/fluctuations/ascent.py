@@ -219,7 +219,7 @@ def _require_scaling(theory: Fluctuations) -> None:
     """Raise NotApplicable unless Taylor coefficients scale with gamma0 and the input kernel K_x as stated.
 
     The scaling is that in :class:`AscentCoefficients`. With outputs, responses and the learning rate in units
-    of 1/gamma0, gamma0 must drop out of the exponent of the path integral. K_x is compared at two values.
+    of 1/gamma0, gamma0 must drop out of the exponent of the path integral. Powers of K_x are checked at two values.
     """
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
@@ -281,7 +281,7 @@ class DrivenSteps:
     Parameters
     ----------
     theory : Fluctuations
-        Fluctuations of a linear network in steps, at a number of layers.
+        Fluctuations of a linear network in steps, with a known number of layers.
     degree : int
         Largest power of eta that is kept.
     kernel : int
@@ -342,7 +342,7 @@ class DrivenSteps:
 
         ``x`` is the term, ``weight`` its factor (a polynomial in eta), ``atoms`` are its fields and order
         parameters, and ``at`` has the values. A term with two response fields (hats) is a source covariance;
-        one with a single hat is a memory term in the equation of that product.
+        one with a single hat is a memory term in the equation of the product that has this hat.
         """
         names = [self._key(a, at) for a in atoms if str(a.func) not in self.fields]
         parameter = self._canonical(names[0]) if names else None
@@ -572,7 +572,7 @@ class DrivenSteps:
     # -- fluctuations ----------------------------------------------------------------------------------------
 
     def row(self, key: Key) -> dict[Key, int]:
-        """Return the derivative of the mean of one order parameter with respect to each other one.
+        """Return the derivatives of the mean of an order parameter with respect to order parameters.
 
         The result is a row of the matrix D of direct derivatives. Its keys are the order parameters with a
         nonzero derivative.
@@ -591,9 +591,9 @@ class DrivenSteps:
         return self._rows[key]
 
     def influence(self, key: Key) -> dict[Key, int]:
-        """Return the total derivatives of one order parameter by all those on which it depends.
+        """Return the total derivatives of an order parameter by all on which it depends, and itself.
 
-        It is the solution of ``psi = e + D^T psi``, where D is the matrix of direct derivatives and e is one
+        The result is the solution of ``psi = e + D^T psi``, where D is the matrix of direct derivatives and e is one
         for the order parameter itself.
         """
         order: list[Key] = []

@@ -231,7 +231,7 @@ def ensemble_law(program: Program) -> EnsembleLaw:
     Raises
     ------
     NotApplicable
-        If the program states no loss, or has no output with an error signal.
+        If the program states no loss, or does not have exactly one output with an error signal.
 
     Examples
     --------

@@ -133,19 +133,19 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def error_responses(self) -> dict[int, RichnessSeries]:
-        """Responses of the error to a change of the Taylor coefficient ``c_m`` of the output, by m.
+        """Responses of the error to a change of the factor of ``tau^m/m!`` in the output F, by m.
 
         They are series in gamma0^2, in units of ``(y/k)^m``, where y is the target and k the initial tangent
-        kernel.
+        kernel. tau is the integral of the error over time.
         """
         return {m: [_slope(e) for e in shifts] for m, shifts in self._shifts.items()}
 
     @cached_property
     def kernel_responses(self) -> dict[int, RichnessSeries]:
-        """Responses of the tangent kernel to a change of the Taylor coefficient ``c_m`` of the output, by m.
+        """Responses of the tangent kernel to a change of the factor of ``tau^m/m!`` in the output F, by m.
 
         They are series in gamma0^2, in units of ``(y/k)^(m - 1)``, where y is the target and k the initial
-        kernel.
+        kernel. tau is the integral of the error over time.
         """
         sigma, _ = self._means
         curvature = [RING.zero, _cubic * sigma[0], _cubic * sigma[1] + _quintic * sigma[0] ** 3 * QQ(1, 6)]
@@ -163,10 +163,10 @@ class FeatureLearning(ConditionalResult):
     def _covariance(self, responses: dict[int, RichnessSeries], less: int, highest: int) -> dict[int, Expr]:
         """Return N Cov of a quantity at the times t and s: coefficients by powers of gamma0.
 
-        Powers up to ``highest`` are included. ``responses`` are the responses of the quantity to the Taylor
-        coefficients ``c_m`` of the output, by m. A perturbation of ``c_m`` has the size ``gamma0^(m - 1)
-        K_x^((m + 1)/2) (y/k)^(m - less)``, where y is the target, k the initial tangent kernel, and ``less``
-        is 0 for the error and 1 for the kernel.
+        Powers up to ``highest`` are included. ``responses`` are the responses of the quantity to the factors
+        of ``tau^m/m!`` in the output, by m. A change of ``c_m`` by one has the size
+        ``gamma0^(m - 1) K_x^((m + 1)/2) (y/k)^(m - less)`` in the units of the responses, where y is the
+        target, k the initial tangent kernel, and ``less`` is 0 for the error and 1 for the kernel.
         """
         by_power: dict[int, Expr] = {}
         for m, first in responses.items():

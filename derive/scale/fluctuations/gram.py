@@ -3,8 +3,8 @@
 From the fluctuations of a program (`derive.fluctuations`) the module derives the linear map of the fields
 ``V`` of one unit in a step, which depends on errors alone. The matrix M, the average of ``V V^T`` over the n
 units of a network, obeys ``M(t + 1) = U M U^T`` with a matrix U that depends on errors alone, and errors are
-functions of M. The width enters only through ``M(0)``, which is a Wishart matrix over n. Moments at all
-orders in 1/N follow.
+functions of M. The width enters only through ``M(0)``: ``n M(0)`` is a Wishart matrix with n degrees of
+freedom. Moments at all orders in 1/N follow.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class _SampleRecursion:
     def matrix(self, unit: Expr) -> ImmutableMatrix:
         """Return the symmetric matrix Q of ``unit``, a quadratic form ``V^T Q V`` in the fields V of a unit.
 
-        Raises NotApplicable if ``unit`` is not such a form.
+        Raises NotApplicable if ``unit`` has a constant term or terms above the second power.
         """
         body = self.in_products(unit).expand()
         matrix = ImmutableMatrix(

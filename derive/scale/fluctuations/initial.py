@@ -189,7 +189,7 @@ def initial_covariance(
     NotApplicable
         With a symbolic depth, if the kernels of infinite width are not powers of a number in the layer, or
         for a residual network; also if it depends on the depth which of two layers comes first. With any
-        depth, if a response at time 0 is not zero, or if a layer is outside the network.
+        depth, if a response at time 0 is not zero, or if an index is outside its range.
     KeyError
         If there is no observable of that name.
     TypeError
@@ -441,7 +441,7 @@ class _LayerSweep:
         return member
 
     def layer(self, atom: AppliedUndef) -> Expr | None:
-        """Return the layer of an order parameter; None for one that does not exist in every layer."""
+        """Return the layer of an order parameter; None if its family has no layer index ell."""
         args = self.units.family(atom).symbol.args
         return atom.args[args.index(ell)] if ell in args else None
 
@@ -618,9 +618,9 @@ class _LayerSweep:
         return total + summation(of_layer(ell).expand(), (ell, low, high))
 
     def _mixed(self, atom: AppliedUndef, slopes: list[_Slope], least: int) -> Expr:
-        """Return N times the covariance of one average over a layer, ``atom``, with another observable.
+        """Return the part of N Cov from the noise that ``atom`` shares with the kernels of its layer.
 
-        ``slopes`` are the total derivatives of the observable by the kernels, and ``least`` is the least
+        ``atom`` is one observable, ``slopes`` are the total derivatives of the other by the kernels, and ``least`` is the least
         number of layers of the network. The result is zero if ``atom`` is not an average over units.
         """
         place = self.units.place(atom)

@@ -267,7 +267,7 @@ class InitialUnits:
             yield self.in_products(body.diff(atom)), atom
 
     def feedback(self, first: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the derivatives of the mean of one order parameter by all others at time 0.
+        """Return the nonzero derivatives of the mean of an order parameter by others at time 0.
 
         They form one row of the matrix D of direct derivatives. Raises NotApplicable if the order parameter
         depends on a response at time 0.

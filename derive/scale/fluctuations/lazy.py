@@ -203,7 +203,7 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     Raises
     ------
     NotApplicable
-        If no loss trains an output, if errors are not linear in outputs, if weights have different rules, or
+        Unless losses train exactly one output, if errors are not linear in outputs, if weights have different rules, or
         if they decay or have rules with memory or noise.
 
     Examples
@@ -246,8 +246,8 @@ def _where_different(e: Expr) -> Expr:
 def _rate(program: Program) -> Expr:
     """Return the factor of the gradient in an update of all weights.
 
-    In steps it is the learning rate, and in a flow 1; it is divided by the number of samples if the loss is a
-    mean. Raises NotApplicable for different rules, and for decay, memory or noise.
+    It is the learning rate of steps or the rate of a flow, and contains 1/P if the loss is a mean over P
+    samples. Raises NotApplicable for different rules, and for decay, memory or noise.
     """
     require_linear_rules(program, "a lazy network with a tangent kernel")
     rules = {w.rule for w in program.trained()}
@@ -273,7 +273,7 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
     Raises
     ------
     NotApplicable
-        If the error is not linear in them, or if no loss trains an output.
+        If the error is not linear in them, or unless losses train exactly one output.
     """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:

@@ -441,7 +441,7 @@ class OneLayerFlow(ConditionalResult):
         return (b + root) / 2, (b - root) / 2
 
     def growth_at(self, time: Expr = t) -> Expr:
-        """Return z at a time, by which the mean square of the first component of the weights has grown.
+        """Return z at a time: the factor by which the mean square of the first component has grown.
 
         Parameters
         ----------
@@ -595,7 +595,7 @@ class OneLayerFlow(ConditionalResult):
 
         A_0 and B_0, the keys, are the initial mean squares of the two components of the weights. Values are
         functions of z, by which A has grown, and of its final value. The error obeys ``d Delta/dt = -speed
-        Delta``: a perturbation of its initial value decays with ``speed Delta``, and one of the speed is
+        Delta``: a perturbation of its initial value decays as ``speed Delta``, and one of the speed is
         integrated over time.
         """
         front = (self.speed() * self.error).subs({A: 1, B: 1}).xreplace(self._in_growth)

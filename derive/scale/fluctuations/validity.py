@@ -1,6 +1,6 @@
 """Widths from which order 1/N is sufficient, from the ratio of successive orders of the lazy loss.
 
-A lazy error is an exponential of the tangent kernel, which varies from network to network. Averaged over a
+A lazy error is a function of the tangent kernel, which varies from network to network. Averaged over a
 Gaussian kernel of variance V/N the loss is a series in 1/N. The width at which its second term is as large as
 the first grows with time; below this width the leading order fails. The initial output gives another such
 width.
