@@ -164,8 +164,9 @@ class Unrolled:
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
             """Yield (source, coefficient) for the sources of the field at every time in the sum.
 
-            Times at which the kernel is zero are left out. Times in the sum are those before ``now``, and ``now`` itself if the reach of the term is
-            ``past``. A term without a sum is taken once, at the time ``now``.
+            Times at which the kernel is zero are left out. Times in the sum are those before ``now``, and
+            ``now`` itself if the reach of the term is ``past``. A term without a sum is taken once, at the
+            time ``now``.
             """
             for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
                 front = self.kernel(x, now, Integer(k))
@@ -583,9 +584,10 @@ class LayerFamilies(ABC):
     """Families of order parameters of a theory of depth L at integer times, as functions of the layer.
 
     A family has one order parameter for each layer. Families that depend on each other satisfy ``y(ell) =
-    M y(ell + k) + f(ell)`` with k = 1 or -1, and are known at layer L (k = 1) or 1 (k = -1). They are solved in order of
-    dependence and checked against the equations of both ends. Subclasses define the ring and the solution
-    of a recurrence. Raises :class:`NotApplicable` for a residual network, whose layers share their units.
+    M y(ell + k) + f(ell)`` with k = 1 or -1, and are known at layer L (k = 1) or 1 (k = -1). They are solved
+    in order of dependence and checked against the equations of both ends. Subclasses define the ring and the
+    solution of a recurrence. Raises :class:`NotApplicable` for a residual network, whose layers share their
+    units.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -613,8 +615,8 @@ class LayerFamilies(ABC):
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
         """Return y with ``y(ell) = M y(ell + k) + f(ell)``, and ``y = start`` at one end.
 
-        This end is layer L for k = 1, and layer 1 for k = -1. M is a square matrix of functions of the layer, and
-        f and start have one entry for each family.
+        This end is layer L for k = 1, and layer 1 for k = -1. M is a square matrix of functions of the layer,
+        and f and start have one entry for each family.
         """
 
     def vanishes(self, value: Any) -> bool:

@@ -5,11 +5,11 @@ compared with their updates. In the derived equations this means, term by term: 
 (memory) balance the field, and the terms of its initial value (sources, responses) must be smaller. The
 balance is one linear system for the powers of gamma0, with symbolic layer and depth, and the learning rate is
 one of its unknowns. The prefactor comes from the end of training, where balanced weights have the smallest
-sharpness of all aligned weights of rank one. Weights are aligned if every matrix is a number times the outer product of
-two directions, and neighbouring layers share a direction. Updates preserve this form at any width: a matrix
-of rank one that acts on its own direction, with updates along it, is a number. The definitions and updates of
-the program become equations between numbers, which give the minimum, its sharpness and the largest stable
-rate.
+sharpness of all aligned weights of rank one. Weights are aligned if every matrix is a number times the outer
+product of two directions, and neighbouring layers share a direction. Updates preserve this form at any width:
+a matrix of rank one that acts on its own direction, with updates along it, is a number. The definitions and
+updates of the program become equations between numbers, which give the minimum, its sharpness and the largest
+stable rate.
 
 Lazy regime: the kernel is constant, and the rate is 2 over its largest eigenvalue. The growth of the loss in
 the first step gives the mean and the variance of the eigenvalues. Their distribution is assumed to be a

@@ -219,7 +219,8 @@ def _require_scaling(theory: Fluctuations) -> None:
     """Raise NotApplicable unless Taylor coefficients scale with gamma0 and the input kernel K_x as stated.
 
     The scaling is that in :class:`AscentCoefficients`. With outputs, responses and the learning rate in units
-    of 1/gamma0, gamma0 must drop out of the exponent of the path integral. Powers of K_x are checked at two values.
+    of 1/gamma0, gamma0 must drop out of the exponent of the path integral. Powers of K_x are checked at two
+    values.
     """
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
@@ -593,8 +594,8 @@ class DrivenSteps:
     def influence(self, key: Key) -> dict[Key, int]:
         """Return the total derivatives of an order parameter by all on which it depends, and itself.
 
-        The result is the solution of ``psi = e + D^T psi``, where D is the matrix of direct derivatives and e is one
-        for the order parameter itself.
+        The result is the solution of ``psi = e + D^T psi``, where D is the matrix of direct derivatives and e
+        is one for the order parameter itself.
         """
         order: list[Key] = []
         visited: set[Key] = set()

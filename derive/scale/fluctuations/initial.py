@@ -620,8 +620,9 @@ class _LayerSweep:
     def _mixed(self, atom: AppliedUndef, slopes: list[_Slope], least: int) -> Expr:
         """Return the part of N Cov from the noise that ``atom`` shares with the kernels of its layer.
 
-        ``atom`` is one observable, ``slopes`` are the total derivatives of the other by the kernels, and ``least`` is the least
-        number of layers of the network. The result is zero if ``atom`` is not an average over units.
+        ``atom`` is one observable, ``slopes`` are the total derivatives of the other by the kernels, and
+        ``least`` is the least number of layers of the network. The result is zero if ``atom`` is not an
+        average over units.
         """
         place = self.units.place(atom)
         if place is None:

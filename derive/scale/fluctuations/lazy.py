@@ -203,8 +203,8 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     Raises
     ------
     NotApplicable
-        Unless losses train exactly one output, if errors are not linear in outputs, if weights have different rules, or
-        if they decay or have rules with memory or noise.
+        Unless losses train exactly one output, if errors are not linear in outputs, if weights have different
+        rules, or if they decay or have rules with memory or noise.
 
     Examples
     --------
