@@ -815,9 +815,9 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return ratio.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
 
     def without_common_powers(self, x: Any) -> tuple[Any, tuple[int, ...]]:
-        """Return (coefficient divided by the lowest power of each symbol, minus the exponents of these).
+        """Return (``x`` divided by the lowest power of each symbol, exponents of these powers times -1).
 
-        The exponents are a tuple in the order of the symbols of the ring.
+        The second entry is a tuple in the order of the symbols of the ring.
         """
         up = tuple(-min(k) for k in zip(*x.monoms(), strict=True)) or x.ring.zero_monom
         return x.mul_term((up, QQ.one)), up

@@ -90,7 +90,7 @@ class BranchPowers(ConditionalResult):
             If alpha is a symbol or infinite, or below 1/2: the stream then grows with the depth before
             training.
         ValueError
-            For text that is not a number.
+            For text that is not a number, and for nan.
         """
         number = exact("alpha", value)
         if not (number.is_number and number.is_finite and number.is_real):

@@ -212,9 +212,10 @@ class OptimizerPowers(ConditionalResult):
         return rows[0]
 
     def exponents(self, scales: Mapping[str, Any]) -> dict[str, Expr]:
-        """Return numbers for all exponents of N: multipliers, variances, rates, epsilons and decays.
+        """Return the values x of all exponents, by which quantities are proportional to ``N^-x``.
 
-        Exponents that neither ``scales`` nor a condition determines are zero.
+        The quantities are multipliers, variances, rates, epsilons and rates times decays. Exponents that
+        neither ``scales`` nor a condition determines are zero.
 
         Parameters
         ----------
