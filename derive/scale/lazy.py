@@ -920,8 +920,8 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     ------
     NotApplicable
         If the theory is not centred or has several outputs, for a flow and for weights with decay, memory or
-        noise, and if the loss of the steps is not that of a constant kernel, as with samples that are used
-        again.
+        noise, and if the loss of the steps is not that of a constant kernel, as in two or more steps with
+        samples that are used again.
 
     Examples
     --------
