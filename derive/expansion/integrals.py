@@ -10,7 +10,8 @@ Delta0.
 A constant kernel (the K^x of the data, or 1) splits a word into a function of t and a function of s; each is
 a chain of causal kernels applied to a constant, by the definitions of the kernels. Products of integrals
 under one more integral are shuffled, and integrals that start at 0 are split at s (Chen), so that every entry
-of a flow is a sum of products of iterated integrals. Sums over steps obey other rules and are not rewritten.
+of a flow without decay and momentum is a sum of products of iterated integrals. Sums over steps obey other
+rules and are not rewritten.
 `LinearExpansion.entry` and the printed form use the module.
 """
 
@@ -87,7 +88,8 @@ def time_integrals(
     ------
     NotApplicable
         If a discrete rule leaves products of sums within sums, if a response contains iterated integrals and
-        the weights of the rule decay, or if a word has another form.
+        the weight of past updates depends on time, or if a word is neither a product of memories nor one of
+        memories, one constant kernel and transposed memories.
 
     Examples
     --------
@@ -133,8 +135,8 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
         If ``n`` is negative or beyond the order of the series.
     NotApplicable
         If products of such integrals under one more sum over time do not reduce (discrete rules, from
-        order 4), if a response contains such integrals and the weights of the rule decay, or if the order
-        has too many words.
+        order 4), if a response contains such integrals and the weight of past updates depends on time, or if
+        the order has too many words.
 
     Examples
     --------
@@ -188,8 +190,9 @@ def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
 def error_equation(expansion: LinearSeries, n: int) -> Eq:
     """Return the equation ``Delta_n(mu, t) = ...`` of order n of the error in time integrals.
 
-    The part with ``v_n`` is linear in the unknown error: for the square loss, and for any loss beyond order
-    0, it is a linear Volterra equation driven by the remaining terms.
+    The unknown error Delta_n is contained in the integrals ``v_n`` (``v`` at order 0). For the square loss,
+    and for any loss beyond order 0, the equation is a linear Volterra equation for Delta_n, and the terms
+    without Delta_n drive it.
 
     Parameters
     ----------
@@ -480,8 +483,8 @@ class _Entries:
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
         """Return the product of iterated integrals of the error as a list of such integrals, whose sum it is.
 
-        All have the same limits. For a discrete rule a single one is returned as it is, and more than one
-        raise NotApplicable.
+        All have the same limits, and the weight of past updates must be constant. For a discrete rule a
+        single one is returned as it is, and more than one raise NotApplicable.
         """
         if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable(
@@ -565,7 +568,7 @@ class _Entries:
 
 
 def shuffled(a: Nested, b: Nested) -> list[Nested]:
-    """Return all interleavings of two iterated integrals; their sum is the product (shuffle product)."""
+    """Return all interleavings of two iterated integrals, whose sum is the product for constant weights."""
     interleavings = []
     for places in combinations(range(len(a) + len(b)), len(a)):
         first, second = iter(a), iter(b)

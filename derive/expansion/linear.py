@@ -353,8 +353,8 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     Raises
     ------
     NotApplicable
-        If the theory is not linear or has no family of layers, or if the closure is not a first-order
-        recursion in the layer.
+        If the theory is not linear or has no family of layers, if :func:`.linear_closure` refuses it (for
+        biases, for example), or if the closure is not a first-order recursion in the layer.
     ValueError
         If the order is negative or not an integer.
 

@@ -576,7 +576,7 @@ class LinearSeries(Summarised):
     def output(self) -> list[Expr]:
         """List of the orders 0, 1, ... in gamma0 of the output, as sums of operator words.
 
-        The entries of such an operator at equal times are the output f.
+        The entries of such an operator at equal times are this order of the output f.
         """
         return [self.expr(OUTPUT, n) for n in range(self.written + 1)]
 
@@ -605,8 +605,9 @@ def require_layer(
 ) -> Expr:
     """Return the layer of an operator as an expression; raise ValueError for one outside the network.
 
-    Layers are those of the family of the theory, and the one just beyond it at which the operator is given,
-    such as layer 0 of H. With ``beyond`` the kernels C and D, which vanish there, have such a layer too.
+    Layers are those at which the operator has an equation (1 to L for H, 0 to L - 1 for B), and the one just
+    beyond them at which the operator is given, such as layer 0 of H. With ``beyond`` the kernels C and D,
+    which vanish there, have such a layer too.
     Layers may be symbolic unless the ``depth`` is an integer. A theory without a family of layers has no
     check.
 
@@ -793,9 +794,9 @@ class _WordAlgebra:
         return {w: x for w, c in a.items() if (x := self.numbers.moved(c, layer))} or None
 
     def summed(self, a: WordCoefficients, lower: Expr, upper: Expr) -> WordCoefficients | None:
-        """Return an operator summed over the layers from ``lower`` to ``upper``; its words depend on ell.
+        """Return an operator summed over the layers from ``lower`` to ``upper``.
 
-        The coefficients of words are polynomials in ell; each is summed in closed form.
+        The coefficients of its words are polynomials in the layer ell; each is summed in closed form.
         """
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 

@@ -209,7 +209,7 @@ class _Matrices:
         return self.letter(str(x), *self.closure.shape(x))
 
     def sum(self, parts: Sequence[Expr]) -> Expr:
-        """Return the sum of matrices as a new named matrix, or of numbers (multiples of the identity)."""
+        """Return the sum of matrices as a named matrix, or of numbers; a single one is returned as it is."""
         if len(parts) == 1 or not parts[0].is_Matrix:
             return Add(*parts)
         return self.named(MatAdd(*parts))
@@ -236,7 +236,7 @@ class _Matrices:
         """Return the memory ``W * (X E)`` of a correlation X in a kernel; ``*`` is entry by entry.
 
         X is the matrix ``body``, W the weight of past updates in the kernel, and E the matrix of the error at
-        one order.
+        one order, which is transposed in the kernel D.
         """
         k = self.closure.kernel(kernel)
         error = self.letter(f"Delta_{order}", size((*k.rows, *k.cols)), T)

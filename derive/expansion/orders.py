@@ -18,8 +18,8 @@ updates that are a power series in the rate.
 **The modified equation.** A map ``x -> x + eta m_1(x) + eta^2 m_2(x) + ...`` (for a step of descent, ``m_1``
 is the flow and the others vanish) is the time-eta map of ``dx/dt = F_0 + eta F_1 + eta^2 F_2 + ...``. With L
 the derivative along the right-hand side it is exp(eta L); comparing powers of eta gives one F after the other
-(backward error analysis). The series is asymptotic: unless the map is linear it does not converge for any
-eta.
+(backward error analysis). For a map that is not linear the series is asymptotic, and in general does not
+converge for any eta.
 """
 
 from __future__ import annotations

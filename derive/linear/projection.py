@@ -301,7 +301,7 @@ class _Projection:
         return over(moving, [r])
 
     def refuse_leftovers(self, e: Equation) -> None:
-        """Raise NotApplicable if a rewritten equation still contains the projected field at past times."""
+        """Raise NotApplicable if a rewritten equation still contains the unprojected field at past times."""
         for x in e.terms:
             past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
             if past:
@@ -340,7 +340,7 @@ class _Projection:
         return Equation(self.p(*e.lhs.args[: self.layers], *at, t), tuple(terms), (*ranges, *self.channels))
 
     def is_now(self, x: Expr) -> bool:
-        """Return whether an expression is the projected field at the sample mu and the time t."""
+        """Return whether an expression is the unprojected field h at the sample mu and the time t."""
         return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[self.layers :] == (mu, t)
 
     def with_projected_sources(self, e: Expr, at: Sequence[Expr]) -> Expr:
@@ -404,7 +404,10 @@ class _Projection:
         return tuple(sources)
 
     def order_parameters(self) -> tuple[OrderParameter, ...]:
-        """Return the order parameters of the theory, and those with the projection p for the field."""
+        """Return the order parameters of the theory, and those with the projection p for the field.
+
+        A response of another field to the source u of the field is replaced by its response to ``u_p``.
+        """
         parameters = []
         there = self.others()
         past = [r.index for r in there]

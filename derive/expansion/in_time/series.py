@@ -453,7 +453,7 @@ class InTime(Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the order parameters, the tangent kernel, error, output and loss."""
+        """Names of the order parameters, kernels C and D, tangent kernel, error, output and loss."""
         return tuple(SIDES)
 
     def coefficient(
@@ -652,8 +652,8 @@ class InTime(Expansion):
         """Return the assumption that symbols in the decay rates of the modes are generic.
 
         Generic means that two rates (or products of the fractions that a step leaves) are equal only if they
-        are so for all values of the symbols. For rules in steps, symbols of the training rule and the depth
-        count too.
+        are so for all values of the symbols. For rules in steps all symbols in these fractions count, such as
+        the learning rate and the depth.
 
         Returns
         -------
@@ -723,7 +723,7 @@ def in_time(
         multiplicities are given for one eigenvalue.
     depth : int | None, optional
         Integer depth, at which the equations of the closure are solved to any ``order``. By default layer
-        and depth are symbols, and ``order`` is at most that of the expansion.
+        and depth are symbols, and ``order`` is at most that of the expansion, and at most 8.
     order : int | None, optional
         Highest order; that of the expansion by default.
     constants : Mapping[Symbol, Any] | None, optional
@@ -741,8 +741,9 @@ def in_time(
         If numbers are not exact or not possible, if the order is too high at symbolic depth, or if a key of
         ``constants`` is not a symbol of the training rule.
     NotApplicable
-        For a rule whose weights decay, for errors that are not the target minus the output, for steps
-        that remove the lazy error of a mode at once, and for an irrational number together with symbols.
+        If the weight of past updates depends on time (weight decay, momentum), if the error is not the target
+        minus the output, if one step removes the lazy error of a mode completely, or if it cannot be decided
+        which decay rates are equal, as for an irrational eigenvalue beside symbols.
 
     Notes
     -----

@@ -2,8 +2,9 @@
 
 Decorated trees are written as SymPy expressions with sums over samples and earlier times and Gaussian
 averages. Kernels at order 0 are static tensors, ``Phi0(ell, mu, alpha)``: ``C0`` and ``D0`` multiply ``k(t,
-s) Delta0_alpha(s)`` in the kernels of h and z, and ``D0_now`` multiplies ``v`` in the part of D at equal
-times. Higher orders are functions of two times, ``Phi2(ell, mu, alpha, t, s)``. With samples a, b,
+s) Delta0_alpha(s)`` in the kernels of h and z, where k is the weight of an update. ``D0_now`` multiplies
+``v`` in the part of D at equal times. Higher orders are functions of two times, ``Phi2(ell, mu, alpha, t,
+s)``. With samples a, b,
 
     v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
@@ -154,7 +155,8 @@ class Writer:
     def name(self, x: ForestCoefficient) -> str:
         """Return the printed name of a tensor of the expansion, such as ``C0``, ``D0_now`` or ``Phi2_1``.
 
-        It is made of the order parameter, the order in gamma0, and a number among tensors of this order.
+        It is made of the order parameter and the order in gamma0. Above order 0 a number among the tensors
+        of this order parameter and order follows.
         """
         if x.order:
             return f"{x.name}{x.order}_{self.numbers[x]}"
@@ -531,9 +533,10 @@ class NonlinearExpansion(Laws, Expansion):
         return OpaqueFields(self.site, n, shapes, known)
 
     def recursions(self, n: int = 0) -> tuple[Eq, ...]:
-        """Return the recursions over layers of the tensors of one order, at layer ``ell``.
+        """Return the recursions over layers of the tensors of one order.
 
-        A tensor is the factor of an iterated sum over times in an order parameter.
+        A tensor is the factor of an iterated sum over times in an order parameter. Layers are written with
+        the symbol ell; the output is at the last layer, L. With one hidden layer all are at layer 1.
 
         Parameters
         ----------
@@ -543,7 +546,8 @@ class NonlinearExpansion(Laws, Expansion):
         Returns
         -------
         tuple[Eq, ...]
-            Equations; ``Phi2_1`` multiplies the first of the :meth:`factors` of Phi at order 2, and so on.
+            Equations for tensors such as ``Phi2_1``. :meth:`factors` gives the function of time that each
+            of them multiplies.
 
         Raises
         ------
@@ -594,7 +598,8 @@ class NonlinearExpansion(Laws, Expansion):
         """Return order n in gamma0 of an order parameter as pairs (tensor, function of time).
 
         A tensor depends on the layer and on samples. Order n is the sum of the products tensor times
-        function of time over all pairs, and over all samples except mu and alpha.
+        function of time over all pairs, and over all samples except mu and alpha. In responses and kernels
+        the terms without a delta of equal times hold for ``s < t`` only.
 
         Parameters
         ----------
@@ -839,8 +844,8 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     Raises
     ------
     NotApplicable
-        If the theory has another form, of which the message names the part, or if phi has a kink and the
-        order is above 0.
+        If the theory has another form, of which the message names the part, or if the order is above 0 and
+        phi contains a function that may have a kink, such as Abs or Max.
     ValueError
         If the order is negative or not an integer.
 

@@ -415,14 +415,14 @@ class KinkExpansion(Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the order parameters, output, tangent kernel, error and loss that have coefficients."""
+        """Names of the quantities that have coefficients, the keys of :attr:`known`."""
         return tuple(self.known)
 
     @property
     def order(self) -> int:  # type: ignore[override]
         """Highest power of ``|gamma0|`` up to which all quantities are known.
 
-        Some quantities are known to higher powers, such as Phi of a network with one hidden layer.
+        Some quantities are known to higher powers, such as Phi.
         """
         return min(self.known.values())
 
@@ -677,8 +677,8 @@ class KinkExpansion(Expansion):
         KeyError
             If the name is another one.
         NotApplicable
-            If there are several hidden layers, or if units on both sides move towards the kink, so that they
-            slide along it.
+            If there are several hidden layers, if units on both sides move towards the kink, so that they
+            slide along it, or if symbols in the slopes of phi leave the direction of the motion open.
 
         Notes
         -----
@@ -824,7 +824,8 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
     Raises
     ------
     NotApplicable
-        For other functions and theories.
+        If phi is not piecewise linear with its only kink at zero, or if the theory is not that of a
+        perceptron of one hidden layer or of symbolic depth.
 
     Examples
     --------
@@ -876,7 +877,7 @@ class _StraightFields(Fields):
     def phi(self, derivative: int, n: int) -> Terms:
         """Return order n in gamma0 of phi(h), or of a derivative of phi at h, as a sum of products.
 
-        Slopes of phi are constant, so that the Taylor series around the source u ends after the first term.
+        Slopes of phi are constant, so that the Taylor series around the source u ends after the linear term.
         """
         here, slope = ({Piece((Node(-1, ROW, phi=(derivative + k,)),)): Rational(1)} for k in (0, 1))
         if n == 0:

@@ -206,8 +206,8 @@ class _Reader:
     def source(self, name: str) -> Neighbour:
         """Return the order parameter that is the covariance of the Gaussian source ``name`` (u or r).
 
-        Its layer is given relative to that of the source. Raises NotApplicable if there is no such source or
-        if the covariance is not one order parameter.
+        A data kernel or the number 1 counts as one. Its layer is given relative to that of the source. Raises
+        NotApplicable if there is no such source or if the covariance is another expression.
         """
         sources = [u for u in self.theory.sources if str(u.symbol.func) == name]
         u = next((u for u in sources if u.layers), sources[0] if sources else None)

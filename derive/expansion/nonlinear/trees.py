@@ -463,9 +463,10 @@ class Fields:
         return convolved([self.phi(1, k) for k in range(n + 1)], self.z, n)
 
     def phi(self, derivative: int, n: int) -> Terms:
-        """Return order n in gamma0 of the derivative of phi of the given order at h, as a sum of products.
+        """Return order n in gamma0 of phi at h, or of its derivative, as a sum of products.
 
-        It is found from the Taylor series around the source u of h.
+        ``derivative`` is the order of the derivative by h, 0 for phi. The result is found from the Taylor
+        series around the source u of h.
         """
         parts: list[Terms] = []
         power: TermsByOrder = [ONE, *[{} for _ in range(n)]]
