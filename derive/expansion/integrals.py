@@ -4,8 +4,8 @@ With the coefficients Delta0, Delta2, ... of the error and samples a, b, ...,
 
     v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
-or sums in discrete time; ``v(a, ..., t, s)`` starts at s, and ``v_2_0(a, b, t)`` has Delta2 in front of
-Delta0.
+or sums in discrete time, with the weight of an update in each of them. ``v(a, ..., t, s)`` starts at s, and
+``v_2_0(a, b, t)`` has Delta2 in front of Delta0.
 
 A constant kernel (the K^x of the data, or 1) splits a word into a function of t and a function of s; each is
 a chain of causal kernels applied to a constant, by the definitions of the kernels. Products of integrals

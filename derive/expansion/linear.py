@@ -70,8 +70,8 @@ class LinearExpansion(LinearSeries, Expansion):
         Returns
         -------
         Expr
-            Sum of words. Beyond order 8 there are too many words; the coefficient is then given by lower
-            orders, where ``H2[ell]`` is the coefficient of gamma0^2 in H.
+            Sum of words. Beyond order 8 there are too many words. The coefficient is then given by lower
+            orders and by other operators, where ``H2[ell]`` is the coefficient of gamma0^2 in H.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class LinearExpansion(LinearSeries, Expansion):
 
     @cached_property
     def recursion(self) -> Orders:
-        """Equations that give order n in gamma0 of each operator in terms of lower orders."""
+        """Equations that give order n of each operator by lower orders and by other operators."""
         return Orders(self.closure, self.order)
 
     def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:

@@ -517,7 +517,7 @@ class LinearSeries(Summarised):
     A word is a product of kernels, its letters. ``sums[X][n]`` maps the words in order n of the operator X to
     their coefficients; ``sums["f"]`` is for the output, and in ``sums["K"]``, for the tangent kernel, the
     keys are pairs of words that are multiplied entry by entry. Words end at order ``written``; beyond it
-    :mod:`.order_recursions` gives each order in terms of lower orders.
+    :mod:`.order_recursions` gives each order by lower orders and by other operators.
     """
 
     closure: LinearClosure

@@ -737,7 +737,8 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     NotApplicable
         If the theory is that of a flow, or has another learning rate than ``eta``; if updates decay or gain
         momentum within few steps, so that the rate is not only the weight of past updates; if noise is drawn
-        at each step; or if the covariance of a source contains ``eta`` or the number of steps.
+        at each step; or if the covariance of a source contains ``eta`` or the number of steps. The result
+        raises it if the theory is not linear in its fields, order parameters and scalars.
     ValueError
         If the order is negative or not an integer.
 

@@ -460,7 +460,7 @@ class Words:
         """Return the texts of operator words that have the same coefficient, some of them joined.
 
         A word X and its transpose share the text ``{X}_sym``, which stands for ``X + X^T``. Words that are
-        one memory of a product are joined to the memory of a sum if kernel and order of the error agree.
+        one memory of a product are joined into the memory of a sum if kernel and order of the error agree.
         """
         left, shown = dict.fromkeys(ws), []
         alike: dict[tuple[str, int], list[Word]] = {}

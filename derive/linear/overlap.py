@@ -33,7 +33,7 @@ def read_first(theory: Theory) -> Theory:
     additions become a new field such as ``h_own``, and the output is the average of the first layer plus the
     sum of ``<g h_own>`` over the other layers. Raises :class:`NotApplicable` if the scalars contain other
     averages than one of a product of two fields of the last layer, or if the additions of a layer cannot be
-    separated (another matrix on the way back).
+    separated (another matrix on the way back, or a flow of several layers).
 
     >>> from derive import mean_field, mlp
     >>> print(read_first(mean_field(mlp())).equation("f").rhs)

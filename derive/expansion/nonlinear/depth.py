@@ -212,8 +212,7 @@ class AtFixedPoint:
     ``p = <phi'^2> + <phi phi''>``. ``moments`` gives numbers for Gaussian averages of derivatives of phi, by
     the orders of the derivatives: ``{(1, 1): 1, (0, 2): 0}`` states ``<phi'^2> = 1`` and ``<phi phi''> = 0``.
     These two are given together, and the orders of an average are sorted; other input raises ValueError.
-    Other averages stay `symbols`. If the factor of a recursion over layers is
-    one, its solution is a polynomial in ell.
+    Other averages are symbols such as ``m_1_3``, for ``<phi' phi'''>``.
     """
 
     def __init__(

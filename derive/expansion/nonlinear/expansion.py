@@ -8,7 +8,7 @@ s)``. With samples a, b,
 
     v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
-or sums with the weights of the rule in discrete time; ``v_since(a, ..., t, s)`` starts at s.
+or sums in discrete time, with the weight k in each of them; ``v_since(a, ..., t, s)`` starts at s.
 """
 
 from __future__ import annotations
@@ -302,7 +302,8 @@ class _Tree:
     def below(self, i: int, now: Expr) -> Expr:
         """Return the kernel between ``now``, the parent's time, and that of node i, times the subtree of i.
 
-        A subtree that contains the error only is one of the iterated integrals ``v`` and ``v_since``.
+        An unbranched subtree that contains only the error at order 0 is written as the iterated integral
+        ``v``, and with the time of the perturbation as ``v_since`` if the weight of an update is constant.
         """
         x, writer = self.p.nodes[i], self.writer
         if (samples := self.chain(i)) is not None:
