@@ -128,6 +128,8 @@ class LinearExpansion(LinearSeries, Expansion):
             If there is no operator of that name.
         IndexError
             If the order is negative or above that of the series.
+        ValueError
+            If the layer is outside the network.
         NotApplicable
             If the order is above 8.
 
@@ -157,6 +159,10 @@ class LinearExpansion(LinearSeries, Expansion):
 
         Raises
         ------
+        KeyError
+            If there is no operator of that name.
+        ValueError
+            If the layer is outside the network.
         NotApplicable
             If the series has an order above 8.
 
@@ -258,7 +264,8 @@ class LinearExpansion(LinearSeries, Expansion):
         KeyError
             If there is no operator of that name.
         ValueError
-            If the layer is not an integer or is outside the network, or if the depth is below 1.
+            If the layer is not an integer or is outside the network, or if the depth is below 1 or not that
+            of a theory of integer depth.
 
         Notes
         -----

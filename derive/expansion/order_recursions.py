@@ -236,7 +236,7 @@ class _Matrices:
         """Return the memory ``W * (X E)`` of a correlation X in a kernel; ``*`` is entry by entry.
 
         X is the matrix ``body``, W the weight of past updates in the kernel, and E the matrix of the error at
-        one order, which is transposed in the kernel D.
+        one order. In the kernel D the matrix E is transposed.
         """
         k = self.closure.kernel(kernel)
         error = self.letter(f"Delta_{order}", size((*k.rows, *k.cols)), T)

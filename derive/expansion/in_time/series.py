@@ -847,7 +847,7 @@ class _Letters:
         self.expressions = replace(x.expressions, scales=replace(scales, names=kept))
 
     def definitions(self) -> Iterator[tuple[Expr, Expr]]:
-        """Yield a pair for each short symbol of the printed series: (e, exp(-tau)) is one."""
+        """Yield (short symbol, meaning) for the symbols of the printed series, such as (e, exp(-tau))."""
         expressions = self.expressions
         if self.time == tau:
             yield tau, Mul(expressions.scales.clock, t)

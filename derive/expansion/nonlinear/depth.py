@@ -357,7 +357,8 @@ class AtFixedPoint:
     def expression(self, tensor: ForestCoefficient) -> Expr:
         """Return a tensor of the nonlinear expansion in closed form, as a function of ell and L.
 
-        A tensor is the factor of a sum over times, here for one sample.
+        A tensor is the factor of a sum over times, here for one sample. For a tensor of the output ``f`` the
+        result holds at ``ell = L`` only.
         """
         return self.written(self.found[tensor])
 
@@ -659,7 +660,7 @@ class AtCriticality:
     def expression(self, tensor: ForestCoefficient) -> Expr:
         """Return a tensor of the nonlinear expansion as its leading power law in ell and L.
 
-        A tensor is the factor of a sum over times. Raises :class:`NotApplicable` if the leading powers
-        cancel.
+        A tensor is the factor of a sum over times. For a tensor of the output ``f`` the result holds at
+        ``ell = L`` only. Raises :class:`NotApplicable` if the leading powers cancel.
         """
         return self.found[tensor].expr()
