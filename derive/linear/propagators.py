@@ -181,6 +181,8 @@ class CrossLayer(Summarised):
     def map(self, fun: Callable[[Expr], Expr]) -> CrossLayer:
         """Return the system with a function applied to every right-hand side.
 
+        In the equations of responses ``R_hu`` the function is applied to each term of the sum.
+
         Parameters
         ----------
         fun : callable
@@ -306,9 +308,10 @@ def cross_layer(theory: Theory) -> CrossLayer:
     Raises
     ------
     NotApplicable
-        If an equation is not linear in the fields or gives a rate of change, if a field is not one of the
-        program, as after a projection, if the network has an index of steps, as recurrent ones, or if a
-        correlation or scalar contains another average than that of a product of two fields.
+        If an equation is not linear in the fields or gives a rate of change, if a training rule is not linear
+        in the updates, if a field is not one of the program, as after a projection, if the network has an
+        index of steps, as recurrent ones, or if a correlation or scalar contains another average than that of
+        a product of two fields.
 
     Examples
     --------
@@ -424,8 +427,9 @@ class _CrossLayer:
     def respond(self, r: Row, p: PerturbedSource) -> Equation:
         """Return the equation of a field's response to the source ``p``: its equation differentiated.
 
-        ``r`` is that equation in linear form. A term with p gives Kronecker deltas; a term with another field
-        gives the response of that field.
+        ``r`` is that equation in linear form. A term with p gives Kronecker deltas (in a flow, a Dirac delta
+        of the times); a term with a field of the same units gives the response of that field. Raises
+        NotApplicable for an equation of a rate of change.
         """
         if not isinstance(r.lhs, AppliedUndef):
             raise NotApplicable(
@@ -449,9 +453,10 @@ class _CrossLayer:
         return Equation(self.named(r.lhs, p.symbol), kept or (Term.local(S.Zero),), ranges)
 
     def from_perturbation(self, e: Expr) -> Expr:
-        """Return an expression whose sums over time begin at the time s of the perturbation.
+        """Return an expression whose sums over responses begin at the time s of the perturbation.
 
-        Sums over a response that vanishes at equal times begin one step later.
+        In discrete steps, sums over a response that vanishes at equal times begin one step later. Sums over
+        responses to a constant source, which have no time s, are unchanged.
         """
         if not isinstance(e, Sum | Integral):
             return e
@@ -619,7 +624,7 @@ class Transfer(Summarised):
     """Responses ``H_y_into(t, s)`` of fields y to a unit perturbation of the equation of ``into`` at time s.
 
     ``equations`` determine them for every field y on the units of ``into``; ``reduced`` are those that remain
-    after as many responses as possible are eliminated. ``operators`` maps the name of y to the response in
+    after responses are eliminated by substitution. ``operators`` maps the name of y to the response in
     closed form: an expression in noncommutative operators, whose entries are ``kernels``, and in inverses,
     which exist because memory is causal. :meth:`matrix` returns it for ``lambdify``.
     """
@@ -665,8 +670,9 @@ class Transfer(Summarised):
     def reduced(self) -> tuple[Eq, ...]:
         """The equations of the responses after elimination of those that can be substituted into the others.
 
-        Responses without memory are eliminated, and those that other equations contain at time t or time 0
-        only, not under a sum over past times. The response of ``into`` itself remains.
+        A response that another equation contains is eliminated if it has no memory, or if the other equations
+        contain it at time t or time 0 only, not under a sum over past times. A response that its own equation
+        contains remains, and so does that of ``into``.
         """
         todo = {e.lhs: e.rhs for e in self.equations}
         for instant in (True, False):
@@ -697,9 +703,9 @@ def transfer(theory: Theory, into: str) -> Transfer:
     """Return the responses of all fields on the units of ``into`` to a unit perturbation of ``into``.
 
     The perturbation is added to the equation of the field ``into`` at time s. Raises :class:`NotApplicable`
-    if the program has no field ``into`` without layers and times of a task, or if an equation is not linear
-    in the fields, gives a rate of change, or contains a field at time 0 in a sum or with a factor that
-    depends on time.
+    if the program has no field ``into`` without layers and times of a task, if a training rule is not linear
+    in the updates, or if an equation is not linear in the fields, gives a rate of change, or contains a field
+    at time 0 in a sum or with a factor that depends on time.
 
     >>> from derive import isotropic, mean_field
     >>> from derive.reduce.data import instant_responses
@@ -835,10 +841,11 @@ def _entries(r: Row) -> dict[LinearTerm, Expr]:
 def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
     """Return the operator with the entries ``entry`` by which the field of the term ``a`` enters an equation.
 
-    With a factor that is constant in time it is a number for a field at the present time, and a number times
-    START (evaluation at time 0) for one at time 0. Otherwise it is the noncommutative symbol of a kernel,
-    which is added to ``kernels``. Different kernels have different names. ``r`` is the equation. Raises
-    NotApplicable for a field at time 0 in a sum or with a factor that depends on time.
+    For a term outside of sums, with a factor that is constant in time, it is this factor for a field at the
+    present time, and the factor times START (evaluation at time 0) for one at time 0. Otherwise it is the
+    noncommutative symbol of a kernel, which is added to ``kernels``. Different kernels have different names.
+    ``r`` is the equation. Raises NotApplicable for a field at time 0 in a sum or with a factor that depends
+    on time.
     """
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:

@@ -58,8 +58,8 @@ class PairTerm:
     """Term of the Laplace transform of a correlation in two times, with the rates z and z'.
 
     It is ``factor * correlation * sum over units of left(z) * right(z')``. The covariance of a source is a
-    number in ``factor`` times a correlation, whose transform is ``correlation``; this is 1 for a source that
-    is constant in time.
+    number in ``factor`` times a correlation, whose transform is ``correlation``. For a source that is
+    constant in time, and for the deterministic part of the field, ``correlation`` is 1.
     """
 
     factor: Expr
@@ -131,10 +131,11 @@ def transforms(theory: Theory) -> Transforms:
     Raises
     ------
     NotApplicable
-        For discrete steps, layers and other indices than that of the unit, scalars beside fields, sources
-        that are correlated with each other, correlations of two different fields, responses to a source that
-        is constant in time, equations between fields of different units, kernels that are not functions of
-        time differences, and functions of time whose transform is not found in closed form.
+        For theories that are not linear, discrete steps, layers and other indices than that of the unit,
+        scalars beside fields, sources that are correlated with each other, correlations of two different
+        fields, responses to a source that is constant in time, equations between fields of different units,
+        kernels that are not functions of time differences, covariances that depend on time and are not a
+        number times a correlation, and functions of time whose transform is not found in closed form.
 
     Examples
     --------
@@ -368,8 +369,9 @@ class _Transforms:
     def terms(self, field: str, number: Expr, weight: Expr) -> Iterator[PairTerm]:
         """Yield the terms of the transformed correlation of ``field`` with itself.
 
-        There is one for the deterministic part of the field and one for each of its sources. ``number``
-        multiplies each term, and ``weight`` the contribution of each unit.
+        There is one for the deterministic part of the field, if it is not zero, and one for each source with
+        a covariance to which the field responds. ``number`` multiplies each term, and ``weight`` the
+        contribution of each unit.
         """
         for source, answer in self.answers[field].items():
             factor, pair = (S.One, S.One) if not source else self.covariance(self.source[source])
@@ -379,8 +381,8 @@ class _Transforms:
     def covariance(self, u: Source) -> tuple[Expr, Expr]:
         """Return the covariance of a source as a product of a number and the transform of a correlation.
 
-        The second factor is 1 for a source that is constant in time. Raises NotApplicable for other
-        covariances.
+        The second factor is 1 for a source that is constant in time. Raises NotApplicable for a covariance
+        that depends on time and is not a number times a correlation at the times t and s.
         """
         e = sympify(u.covariance)
         if not e.has(t, s):
@@ -406,7 +408,8 @@ def _in_time(e: Expr) -> Expr:
 def _of_age(e: Expr) -> Expr:
     """Return the Laplace transform, at the rate z, of a function of the time difference.
 
-    The dummy ``_age`` stands for the difference. Raises NotApplicable if the transform has no closed form.
+    The dummy ``_age`` stands for the difference. Raises NotApplicable if ``e`` contains t or s, or if SymPy
+    does not find the transform in closed form.
     """
     if e.has(s, t):
         raise NotApplicable(f"the function {e} must depend on time only through the time difference {_age}")

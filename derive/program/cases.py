@@ -4,7 +4,7 @@ SymPy differentiates a `Piecewise` case by case and leaves out the point mass of
 would miss terms. :func:`without_cases_of_fields` writes each function with cases of a field as a sum of
 functions of ``Max``, ``Min`` and ``Heaviside``, whose derivatives contain the point masses. Networks and
 programs apply it to their definitions and losses, before any gradient is taken. A `Piecewise` whose
-conditions contain indices and parameters only is not changed.
+conditions contain indices and parameters only keeps its cases; the expressions in the cases are rewritten.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
 
     ``where`` names the definition for error messages, and ``vectors`` are the symbols of weight vectors. A
     `Piecewise` stays if its conditions contain no field, scalar, average, matrix product or weight vector;
-    those in its values are rewritten. Raises ProgramError for a `Piecewise` that cannot be written in this
-    way, such as one with conditions on two independent fields. Raises ProgramError also for a function with a
-    jump or a kink if its derivatives in SymPy lack the point mass, such as ``acot(h)`` or ``tanh(1/h)``.
+    functions inside of its cases are rewritten. Raises ProgramError for a `Piecewise` that cannot be written
+    in this way, such as one with conditions on two independent fields. Raises ProgramError also for a
+    function of a class in ``JUMPS``, such as ``acot(h)``, and if a numerical search finds another jump or
+    kink that the derivatives in SymPy leave out, as in ``tanh(1/h)``.
 
     >>> from sympy import Function, exp
     >>> h = Function("h")(Symbol("t"))
@@ -252,8 +253,8 @@ def _opaque(e: Any, vectors: Collection[Symbol]) -> list[Expr]:
 def _may_jump(e: Expr, quantities: set[Any]) -> bool:
     """Return whether ``e`` contains a function of quantities that is not known to be continuous.
 
-    These are powers whose exponent is not known to be an integer of at least 0, and functions that are not in
-    ``CONTINUOUS``.
+    These are powers of quantities whose exponent is not known to be an integer of at least 0, and functions
+    of quantities that are not in ``CONTINUOUS``.
     """
     for x in preorder_traversal(e):
         if isinstance(x, Pow):
@@ -428,9 +429,9 @@ def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
     """Return ``e`` with roots of squares written by ``Abs``, and functions that jump by step functions.
 
     ``x/Abs(x)`` and its odd powers become ``sign(x)``, and ``sqrt(x**2)`` becomes ``Abs(x)``, with real
-    quantities x. A function of a step function, such as ``tanh(sign(x))``, is written as a multiple of the
-    step function and a constant, because the product of a step and a point mass in its derivative has no
-    value.
+    quantities x. A function of a step function, such as ``tanh(sign(x))``, is written as a constant plus a
+    multiple of a Heaviside function (:func:`_linear_in_steps`), because its derivative would contain the
+    product of a step and a point mass, which has no value.
     """
     # Only roots of squares, absolute values, functions of step functions, and parts and conjugates of complex
     # numbers are rewritten. An expression without roots and without these functions is returned unchanged.
@@ -481,7 +482,8 @@ def _linear_in_steps(e: Expr) -> Expr:
     """Return ``e`` with each function of a step function written as a linear function of a step function.
 
     A function ``E(H)`` of a step function H, such as ``exp(H)``, becomes ``E(0) + (E(1) - E(0)) H``. A
-    product of different step functions is unchanged.
+    product of different step functions is unchanged, and so is a function that differs at the jump only, such
+    as ``cos(sign(x))``.
     """
     if not e.has(*STEPS) or not e.args or isinstance(e, OPAQUE):
         return e

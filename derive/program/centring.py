@@ -31,7 +31,7 @@ def centred(program: Program) -> Program:
     Raises
     ------
     NotApplicable
-        If the program has no output with an error signal.
+        If the program does not have exactly one output with an error signal.
 
     Examples
     --------

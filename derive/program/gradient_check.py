@@ -93,9 +93,9 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
     Raises
     ------
     NotApplicable
-        If there is nothing to compare: no loss, updates that are not gradients on purpose, fields that evolve
-        in continuous time, a definition that uses a quantity at indices without a definition, a network that
-        is too large to evaluate, or a function that mpmath cannot compute.
+        If the updates cannot be compared: the program has no loss, its ``descent`` is None, a field evolves
+        in continuous time, a definition uses a quantity at indices without a definition, an index or limit is
+        not an integer, the network is too large to evaluate, or mpmath does not compute a function.
 
     Examples
     --------
@@ -325,7 +325,7 @@ def _indices(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
 
 
 def _terms(w: TrainedMatrix | TrainedVector) -> tuple[Outer | Along, ...]:
-    """Return the terms of the update of a weight, one for each place in which the weight is used."""
+    """Return the terms of the update of a weight."""
     return w.update.terms if isinstance(w.update, Outer) else (w.update,)
 
 
@@ -364,9 +364,9 @@ class _TinyNetwork:
     def value(self, e: Expr, env: IndexValues) -> DualVector:  # noqa: PLR0911 (one for each kind of node)
         """Return the value of an expression and its derivative along ``directions``, as pairs of both.
 
-        There is one pair for each unit of a vector, and a single pair for a number; a derivative of zero is
-        None. ``env`` gives the integers of the indices in the expression. Raises NotApplicable after more
-        than LARGEST evaluations.
+        There is one pair for each unit of a vector, and a single pair for a number; a derivative of None
+        stands for zero. ``env`` gives the integers of the indices in the expression. Raises NotApplicable
+        after more than LARGEST evaluations.
         """
         self.evaluations += 1
         if self.evaluations > LARGEST:
@@ -500,7 +500,8 @@ class _TinyNetwork:
     def _function(self, e: Expr, env: IndexValues) -> DualVector:
         """Return a function of quantities, such as ``tanh(h(mu, t))``, as pairs (value, derivative).
 
-        There is one pair for each unit. ``env`` gives the integers of the indices.
+        There is one pair for each unit of a vector, and a single pair for a number. ``env`` gives the
+        integers of the indices.
         """
         at_indices = {x: Integer(env[x]) for x in _leaves(e) if x in env}
         if at_indices and (here := _at(e, at_indices)) != e:

@@ -10,8 +10,8 @@ product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n 
 x. The solution of ``A(J) = I`` shifts the index of a layer or of an offset; the remaining indices of J are
 summed over, except the indices of an output, which the gradient has too. Uses at one end of a family of
 layers give a separate definition. The gradient of a weight collects its uses in the same way: ``c_y x^T`` for
-a matrix. The definitions contain ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqrt(N N_x)`` by
-default.
+a matrix. The definitions contain ``b_x = n_x c_x`` with a normalisation n_x: by default it is
+``gamma0 sqrt(N N_x)`` for a field with N_x units, and ``gamma0`` for a scalar.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class _Use:
     ``kind`` is "entry", "mean" or "product", if target is used as an entry, in a mean, or in the matrix
     product ``product``. A matrix product has one use of its matrix and one of each quantity in its vector.
     ``factor`` is the derivative of F by this entry, mean or product. ``inner`` is the derivative by target of
-    the expression in the mean, or the vector of the product over target, and 1 for other uses. ``runs`` are
-    pairs of a dummy index and its range; the dummies in ``bound`` are summed over in F.
+    the expression in the mean, or the vector of the product divided by target; it is 1 for other uses.
+    ``runs`` are pairs of a dummy index and its range; the dummies in ``bound`` are summed over in F.
     """
 
     by: Expr
@@ -337,7 +337,8 @@ class Gradients:
     def _known_vertex(self, e: Expr) -> Expr | None:
         """Return the named function that stands for ``e``, a function of one field.
 
-        The result is None if no name stands for it, and if ``e`` is the field itself or has several fields.
+        The result is None if no name stands for ``e``, if ``e`` is the field itself, or if it does not have
+        exactly one field.
         """
         atoms = self._atoms(e)
         if len(atoms) != 1 or e == atoms[0]:
@@ -390,7 +391,8 @@ class Gradients:
 
         ``outside`` is the derivative of the definition by ``e``. Quantities inside of sums, means and matrix
         products are found too. The indices have the ranges ``runs``, and those in ``bound`` are summed over.
-        Raises ProgramError for a mean that contains a matrix product or another mean.
+        Raises ProgramError for a mean that contains a matrix product, or another mean of a quantity with a
+        gradient.
         """
         masks: dict[Expr, Dummy] = {}
         masked = self._masked(e, masks)
@@ -580,7 +582,7 @@ class Gradients:
     def _require_periodic(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> None:
         """Raise :class:`ProgramError` if a periodic index of a use is also a number or the index of a weight.
 
-        Beyond the end of its range a periodic index is that at the other end: for ``p * h(p + 1)`` the
+        Beyond the end of its range a periodic index continues at the other end: for ``p * h(p + 1)`` the
         gradient would contain ``p - 1`` = 0 in place of the last value. Arrays of constants are read as
         periodic in gradients, and do not raise. A Kronecker delta does not raise either if the argument of
         the target is in its range where the delta is one.
@@ -685,8 +687,8 @@ class Gradients:
     def _ranges(self, name: str) -> SlotRanges:
         """Return the range of each index of a field, scalar or function of a field.
 
-        An entry is None for the index of the layer. The range is the union of those of all definitions of the
-        quantity.
+        An entry is None for the index of the layer. A range is from the smallest to the largest value of the
+        index in all definitions of the quantity.
         """
         owner = self.owner.get(name, name)
         lines = [d for d in self.definitions if d.name == owner]
@@ -755,10 +757,10 @@ class Gradients:
     def normal(self, atom: Expr) -> Expr:
         """Return the factor with which the gradient with respect to ``atom`` is normalised.
 
-        For a field x it is c if the program contains ``c N`` times the derivative of the output by an entry
-        of x; by default c is ``scale`` times the root of the number of units over N. For a scalar it is c if
-        the program contains c times that derivative, by default ``scale``. For the output itself and the loss
-        it is 1.
+        For a field x it is c if the program contains ``c N`` times the derivative of the output (or of minus
+        the loss) by an entry of x; by default c is ``scale`` times the root of the number of units over N.
+        For a scalar it is c if the program contains c times that derivative, by default ``scale``. For the
+        output itself and the loss it is 1.
         """
         name = name_of(atom)
         if name == self.root:

@@ -319,7 +319,7 @@ class GivenVector(Rewritable, _Called):
 class Attribute(Rewritable, _Called):
     """Constant of each unit of a population: the eigenvalue of a mode, a coefficient of the target.
 
-    ``lamda(k)`` is its value at the unit ``k``; averages over the population include it.
+    ``lamda(k)`` is its value at the unit ``k``; an average over the population is also over these values.
 
     Parameters
     ----------

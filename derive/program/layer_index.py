@@ -154,6 +154,7 @@ def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) 
 def _objects(x: Any, *, populations: bool = True) -> Iterator[Any]:
     """Yield a part of a program and all objects that it contains, but not those inside of training rules.
 
+    Of a mapping only the keys are yielded.
     Without ``populations``, objects inside of populations are left out, too.
     """
     waiting = [x]

@@ -103,7 +103,8 @@ class Network:
     Raises
     ------
     ProgramError
-        If an argument holds objects of another type than those named here.
+        If an argument holds objects of another type than those named here, or if a name, an index or a
+        function with cases is invalid.
 
     Examples
     --------
@@ -181,7 +182,8 @@ class Network:
         Raises
         ------
         ProgramError
-            If ``forward`` is a mapping and an index has no range, or a matrix has a wrong number of indices.
+            If ``forward`` is a mapping and an index has no range, a matrix has a wrong number of indices, or
+            a symbol is named like the time without being the time.
         """
         return self._named_averages(self._lines(), S.Zero)[0]
 
@@ -197,8 +199,8 @@ class Network:
     ) -> Parametrization:
         """Return the parametrization, the default for None.
 
-        Raises :class:`ProgramError` for names of unknown weights, and for factors that depend on an index
-        which the weight lacks.
+        Raises :class:`ProgramError` for an object of another class, for names of unknown weights, and for
+        factors that the weights cannot have (:meth:`_check_factors`).
         """
         p = Parametrization() if given is None else given
         if not isinstance(p, Parametrization):
@@ -415,8 +417,8 @@ class Network:
         """Raise :class:`ProgramError` for an index in the loss that no definition has, outside of a sum.
 
         The loss is summed over the indices of the definitions, ``lines``. Any other index must stand in a sum
-        that the loss contains. A symbol is an index if it is an integer or occurs only as an argument of
-        functions, not as a number.
+        that the loss contains. A symbol is an index if it has a range in the network, or if it is in an
+        argument of a function and either is an integer or does not occur anywhere as a number.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         # An attribute has the index of a unit, which is not an index of the loss: attributes are left out of
@@ -1352,7 +1354,8 @@ def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
     """Raise :class:`ProgramError` if a logarithm or power in the loss is undefined for real outputs.
 
-    ``outputs`` are the names of the outputs. An example is ``log(f)``, which is undefined at f <= 0.
+    It is raised also if only the derivative may be undefined. ``outputs`` are the names of the outputs. An
+    example is ``log(f)``, which is undefined at f <= 0.
     """
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}

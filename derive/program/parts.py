@@ -234,7 +234,8 @@ class Parts(Rewritable):
         """Return the population on whose units a vector is defined, at its layer if it is one of a family.
 
         It is read from the fields, given vectors, attributes and weights in ``vector``. Raises
-        :class:`ProgramError` if these belong to different populations, or if there are none.
+        :class:`ProgramError` if these belong to different populations, or to layers with different units, or
+        if there are none.
         """
         populations: dict[tuple[str, Expr | None], Population] = {}
         for weight in (v for v in map(parameter, self.vectors) if v.uses(vector)):

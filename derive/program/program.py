@@ -61,9 +61,9 @@ from derive.show.latex import aligned_latex
 class Program(Parts):
     """Training step of a network.
 
-    Raises :class:`ProgramError` if a definition uses an undefined quantity, a matrix is applied to a vector
-    of another population, a field depends on itself within a step, or the rule of a weight has no methods
-    ``memory`` and ``noise``.
+    Raises :class:`ProgramError` if its parts are not consistent: for example if a definition uses an
+    undefined quantity, a matrix is applied to a vector of another population, a field depends on itself
+    within a step, or the rule of a weight has no methods ``memory`` and ``noise``.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ class Program(Parts):
     def __post_init__(self) -> None:
         """Rewrite the program in standard form; raise ProgramError for its first inconsistency.
 
-        The index of layers becomes ``ell``, cases of fields become Max, Min and Heaviside, and averages that
-        multiply random weights become scalars.
+        The index of layers becomes ``ell``, cases of fields become Max, Min and Heaviside, and averages in
+        updates and in terms with random weights become scalars.
         """
         object.__setattr__(self, "notation", Named(self.notation))
         if not expression(self.depth, "depth").free_symbols:

@@ -1,8 +1,8 @@
 """Committee machines that learn a teacher from random inputs: few hidden units with high-dimensional inputs.
 
 The input dimension D is the reference size. Student and teacher have a vector of D weights for each hidden
-unit. The samples are one Gaussian matrix ``X`` with entries N(0, 1/D), which is used forwards for the fields
-of both machines and backwards for the gradient.
+unit. The samples of a step are a Gaussian matrix ``X`` with entries N(0, 1/D), which is used forwards for the
+fields of both machines and backwards for the gradient.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     Raises
     ------
     ProgramError
-        For batches in a flow, and options out of their ranges.
+        For several batches or new samples (``online``) in a flow, and options out of their ranges.
 
     Notes
     -----

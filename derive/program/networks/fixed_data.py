@@ -129,12 +129,12 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     weight_decay, momentum, temperature : number or Expr
         As for :func:`.training_rule`.
     sample_weights : bool
-        Whether the loss of sample mu is multiplied by a given weight ``rho(mu)``, so that ``Delta(mu, t) =
-        rho(mu) (y(mu) - f(mu, t))``, minus the derivative of the loss by its output (eq. 4). A sample with
-        ``rho = 0`` is a test point: it has fields, kernels and an output, and does not move weights. The mean
-        loss then divides by ``P_train``, the sum of all weights, instead of P.
+        Whether the loss of sample mu is multiplied by a given weight ``rho(mu)``. For the square loss the
+        error, minus the derivative of the loss by the output (eq. 4), is then ``rho(mu) (y(mu) - f(mu, t))``.
+        A sample with ``rho = 0`` is a test point: it has fields, kernels and an output, and does not move
+        weights. The mean loss then divides by ``P_train``, the sum of all weights, instead of P.
     objective : str
-        The loss of an output: ``square``, ``logistic`` and ``hinge`` for labels that are signs,
+        The loss of an output: ``square``; ``logistic`` or ``hinge`` for labels that are signs; or
         ``cross-entropy`` for outputs as classes.
     rules : mapping of str to TrainingRule, optional
         Training rules of single weights, by their names ``W0``, ``W`` (the family of hidden matrices), ``w``

@@ -47,9 +47,9 @@ def experts(
 ) -> Program:
     """Return a residual network of mixtures of experts, on P fixed samples.
 
-    Each block adds ``sum_e p_e D(e) phi(U(e) n)`` to the stream, where n is the normalised stream and U(e),
-    D(e) are trained matrices. The weights p are a softmax over the gates ``r(e).n/N``, which are scalars of
-    each sample, with trained vectors r(e).
+    By default each block adds ``sum_e p_e D(e) phi(U(e) n)`` to the stream, where n is the normalised stream
+    and U(e), D(e) are trained matrices. The weights p are a softmax over the gates ``r(e).n/N``, which are
+    scalars of each sample, with trained vectors r(e).
 
     Parameters
     ----------

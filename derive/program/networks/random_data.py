@@ -137,7 +137,7 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     ------
     ProgramError
         For an unknown value of ``data`` or ``parametrization``, a depth below one, label noise without
-        samples, a residual network of unequal widths, or fresh batches in continuous time.
+        samples, a ``branch`` of zero or with unequal widths, or fresh batches in continuous time.
 
     Examples
     --------
@@ -508,9 +508,9 @@ def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> LabelPar
 def _mixture(y: Field, v: Field, signal: NumberOrExpression) -> LabelParts:
     """Return the parts of a perceptron on a mixture of two Gaussians with the means ``+m`` and ``-m``.
 
-    They are the fields, the definitions and the random vectors of the labels ``y``, equally likely 1 or -1.
-    The last value is the term ``y M`` that the mean adds to each prediction ``Z v``, with the overlap ``M =
-    mean(m v)``.
+    The parts are the fields, the definitions and the random vectors of the mean m and of the labels ``y``,
+    which are 1 or -1, equally likely. The last value is the term ``y M`` that the mean adds to each
+    prediction ``Z v``, with the overlap ``M = mean(m v)``.
     """
     m, side = Field("m", v.population), Field("xi", y.population)
     mean = GaussianVector("m_0", v.population, expression(signal), source="m_0")

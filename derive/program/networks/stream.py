@@ -45,11 +45,12 @@ class TrainingOptions(TypedDict, total=False):
 class StreamOptions(TrainingOptions, total=False):
     """Keyword arguments of the builders attention, experts and normalised, which have a residual stream.
 
-    ``outputs`` is the number of channels C, ``bias`` the variance of trained biases inside of activations
-    (True for 1), ``branch`` the factor of every branch. ``normalisation`` is "rms" (the default), "layer" or
-    "none", and acts on the stream before branches and readout (:func:`normalised_by`), or after branches if
-    the builder says so. ``offsets`` adds given numbers to the logits of a softmax. By default there is one
-    channel, there are no biases and no offsets, and branches have the factor 1.
+    ``outputs`` is the number of channels C, ``bias`` the variance of trained biases (True for 1), ``branch``
+    the factor of every branch. Biases are inside of activations, but ``normalised`` adds them to the stream.
+    ``normalisation`` is "rms" (the default), "layer" or "none", and acts on the stream before branches and
+    readout (:func:`normalised_by`), or after branches if the builder says so. ``offsets`` adds given numbers
+    to the logits of a softmax. By default there is one channel, there are no biases and no offsets, and
+    branches have the factor 1.
     """
 
     outputs: SymbolicCount
@@ -68,7 +69,8 @@ def trained(
 ) -> Program:
     """Return the program that trains the network's ``output`` towards targets ``y`` at the same indices.
 
-    The loss is the option ``objective``, by default the square loss; its gradient is that of the whole loss.
+    The loss is the option ``objective``, by default the square loss. Backward fields are gradients of minus
+    this loss, not of the output.
     ``channels`` contains the range of the index of channels, and is empty for a single output.
     """
     numbers: dict[str, Any] = {
