@@ -257,7 +257,10 @@ def find(equations: Iterable[EquationLike], name: str, kind: str = "equation") -
 
 
 def _without_trivial(system: CrossLayer) -> CrossLayer:
-    """Return the recursions without responses that are constants (mostly 0), whose values are inserted."""
+    """Return the recursions without responses that are constants (mostly 0), whose values are inserted.
+
+    A constant response remains if the left-hand side of an equation in ``diagonal`` has the same name.
+    """
     while True:
         names = {str(e.lhs.func) for e in system.responses}
         values: dict[str, Expr] = {}
@@ -354,7 +357,7 @@ class _CrossLayer:
         self.fields_and_sources = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
 
     def result(self) -> CrossLayer:
-        """Return the recursions over layers for all responses of fields to Gaussian sources."""
+        """Return the recursions over layers for responses of fields to sources on the same units."""
         theory = self.theory
         pairs = ((r, p) for p in self.perturbed_sources.values() for r in self.form.rows)
         responses = tuple(self.respond(r, p) for r, p in pairs if self.same_units(r.name, p.name))
@@ -496,7 +499,10 @@ class _CrossLayer:
         return list(symbols.values())
 
     def decomposition(self, field: AppliedUndef) -> Eq:
-        """Return the equation of a field: the sum of response times source over all sources and times."""
+        """Return the equation of a field: the sum of response times source.
+
+        The sum is over the sources on the units of the field, and over their layers, indices and past times.
+        """
         total = S.Zero
         for p in self.perturbed_sources.values():
             if not self.same_units(str(field.func), p.name):

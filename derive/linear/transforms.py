@@ -369,8 +369,8 @@ class _Transforms:
     def terms(self, field: str, number: Expr, weight: Expr) -> Iterator[PairTerm]:
         """Yield the terms of the transformed correlation of ``field`` with itself.
 
-        There is one for the deterministic part of the field, if it is not zero, and one for each source with
-        a covariance to which the field responds. ``number`` multiplies each term, and ``weight`` the
+        There is one for the deterministic part of the field and one for each source to which the field
+        responds; terms that are zero are left out. ``number`` multiplies each term, and ``weight`` the
         contribution of each unit.
         """
         for source, answer in self.answers[field].items():

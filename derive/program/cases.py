@@ -93,8 +93,8 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
     `Piecewise` stays if its conditions contain no field, scalar, average, matrix product or weight vector;
     functions inside of its cases are rewritten. Raises ProgramError for a `Piecewise` that cannot be written
     in this way, such as one with conditions on two independent fields. Raises ProgramError also for a
-    function of a class in ``JUMPS``, such as ``acot(h)``, and if a numerical search finds another jump or
-    kink that the derivatives in SymPy leave out, as in ``tanh(1/h)``.
+    function in ``JUMPS`` of such a quantity, such as ``acot(h)``, if it jumps, and if a numerical search
+    finds another jump or kink that the derivatives in SymPy leave out, as in ``tanh(1/h)``.
 
     >>> from sympy import Function, exp
     >>> h = Function("h")(Symbol("t"))

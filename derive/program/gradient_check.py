@@ -698,8 +698,8 @@ class _Weight:
     """Trained weight, or one member of a family of them, at the integer indices ``key``.
 
     ``speed`` is the number c for which the update must be ``-c d loss/dM`` for the weight M as it is applied:
-    learning rate times ``scale^2 N``, for a matrix over its fan-in (the number of columns, unless the
-    parametrization states another one).
+    learning rate times ``scale^2 N``, and for a matrix this product divided by its fan-in (the number of
+    columns, unless the parametrization states another number).
     """
 
     weight: TrainedMatrix | TrainedVector

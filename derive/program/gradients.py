@@ -1069,9 +1069,10 @@ class Gradients:
         """Return the terms of the update of a weight.
 
         The update is minus a factor times the gradient of the loss. For a vector the factor is ``rate scale^2
-        N``; for a matrix, as it is applied, this over the number of units that it is applied to, or over the
-        fan-in that the parametrization states. Each use of the weight gives a term; uses of one form at
-        neighbouring layers are one term. The list is empty if the loss does not depend on the weight.
+        N``. For a matrix, as it is applied, it is ``rate scale^2 N/n``, where n is the number of units that
+        the matrix is applied to, or the fan-in that the parametrization states. Each use of the weight gives
+        a term; uses of one form at neighbouring layers are one term. The list is empty if the loss does not
+        depend on the weight.
         """
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)

@@ -954,8 +954,8 @@ class _Assembly:
         """Return the factor by which the step of a nonlinear rule is multiplied in the update of a weight.
 
         A nonlinear rule acts on the normalised gradient ``A = -scale N dloss/dM``, without learning rate; the
-        factor is the scale times the rate of the weight, for a matrix over its relative fan-in. It is 1 for
-        linear rules.
+        factor is the scale times the rate of the weight, and for a matrix this product divided by its fan-in
+        over N. It is 1 for linear rules.
         """
         if not isinstance(rule, NonlinearRule):
             return S.One
@@ -1354,8 +1354,8 @@ def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
     """Raise :class:`ProgramError` if a logarithm or power in the loss is undefined for real outputs.
 
-    It is raised also if only the derivative may be undefined. ``outputs`` are the names of the outputs. An
-    example is ``log(f)``, which is undefined at f <= 0.
+    It is raised also if only the derivative may be undefined. Powers whose exponent is not a number are not
+    checked. ``outputs`` are the names of the outputs. An example is ``log(f)``, which is undefined at f <= 0.
     """
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}
