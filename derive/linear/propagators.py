@@ -419,6 +419,8 @@ class _CrossLayer:
         """Return the symbol of the response ``d field / d source``, such as ``R_hu(ell, k, mu, t, s)``.
 
         Its arguments are the layers of field and source, then the other indices of both, then the two times.
+        A layer is left out for a field without layers and for a source without layers or of a single layer,
+        and the second time for a constant source.
         """
         p = self.perturbed_sources[str(source.func)]
         f, g = int(self.layered(str(field.func))), int(p.layered)

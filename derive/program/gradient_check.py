@@ -463,11 +463,12 @@ class _TinyNetwork:
         return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
 
     def _line(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """Return value and derivative of a field or scalar ``e``, such as ``h(ell, mu, t)``, for each unit.
+        """Return value and derivative of a field or scalar ``e``, such as ``h(ell, mu, t)``, as pairs.
 
-        At the time t they follow from its definition. At another time, such as 0 in ``f(mu, 0)``, the value
-        is a random number that does not depend on the weights. ``env`` gives the integers of the indices.
-        Raises Undefined if no definition gives the quantity at these indices.
+        There is one pair for each unit of a field, and a single pair for a scalar. At the time t they follow
+        from the definition. At another time, such as 0 in ``f(mu, 0)``, the values are random numbers that do
+        not depend on the weights. ``env`` gives the integers of the indices. Raises Undefined if no
+        definition gives the quantity at these indices.
         """
         name = str(e.func)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))

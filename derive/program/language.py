@@ -248,7 +248,7 @@ class Population(Rewritable):
     formula: Expr | None = None
 
     def __post_init__(self) -> None:
-        """Raise ProgramError for a ratio that is not positive."""
+        """Raise ProgramError for a ratio that cannot be positive."""
         POSITIVE.require(self.ratio, f"Population {self.name}: ratio")
 
     def at(self, site: Any) -> Population:

@@ -199,7 +199,7 @@ class Program(Parts):
         layers = chosen_depth(self, depth)
 
         def fixed(rule: TrainingRule) -> TrainingRule:
-            """Return a training rule with the integer depth for ``L`` in parameters such as ``eta/L``."""
+            """Return a training rule with the new depth for ``L`` in parameters such as ``eta/L``."""
             stated = {key: x.subs(L, layers) for key, x in parameters_with(rule, [L.name]).items()}
             return replace(rule, **stated) if stated else rule  # type: ignore[type-var]
 

@@ -315,7 +315,7 @@ class _Linear:
         self.g = Field("g", self.layer, layered=True)
 
     def at(self, x: Field, layer: Any = None, time: Any = t) -> Expr:
-        """Return a field at its indices: layer if given, channel if there are several, and time."""
+        """Return a field at its indices: layer if given, channel if ``outputs`` is given, and time."""
         return x(*(() if layer is None else (expression(layer),)), *self.channels, expression(time))
 
     def program(  # noqa: PLR0913 (options of a network, most of them keywords)
