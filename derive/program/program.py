@@ -696,9 +696,10 @@ def stated_loss(program: Parts) -> tuple[Expr, ...]:
 
 
 def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
-    """Yield a message for each sum whose index goes beyond the range in which its summand is defined.
+    """Yield a message for each function in a sum that is not defined at all values of the sum's index.
 
-    ``e`` is the expression that contains the sums, and ``where`` its name in the messages.
+    ``e`` is the expression that contains the sums, and ``where`` its name in the messages. Only the functions
+    in ``_families`` are checked.
     """
     families = _families(program)
     for total in sorted(e.atoms(Sum), key=spelled):
@@ -746,8 +747,8 @@ def _place(p: Population) -> str:
 def causal_order(program: Parts) -> tuple[Definition, ...]:
     """Return the definitions sorted such that each follows those that it uses at the same time.
 
-    The definitions of families of layers may use each other at neighbouring layers, if all cycles of such
-    uses ascend the layers or all descend. Raises :class:`ProgramError` for any other cycle.
+    Definitions that need each other in cycles may do so at different layers, if all cycles among them ascend
+    the layers, or all descend. Raises :class:`ProgramError` for other cycles.
     """
     definitions = program.definitions
     uses = _uses(program)
@@ -823,8 +824,8 @@ def _chains_run_one_way(
     """Raise ProgramError unless all cycles of uses within a step ascend the layers, or all descend.
 
     ``component`` are the numbers of definitions that need each other, and ``uses`` their needs with the
-    shifts of the layer. With n above the number of definitions, all cycles have a positive sum of shifts if
-    the edge weights ``n shift - 1`` have no negative cycle, which the algorithm of Bellman and Ford decides.
+    shifts of the layer. With n above their number, all cycles have a positive sum of shifts if the edge
+    weights ``n shift - 1`` have no negative cycle, which the algorithm of Bellman and Ford decides.
     Shifts that are not integers are refused.
     """
     n = len(component) + 1
@@ -858,8 +859,8 @@ def _within(
     """Return definitions that need each other across layers, in the order in which one layer computes them.
 
     ``component`` are their numbers (a strongly connected component of the graph of uses), and ``uses`` maps
-    the needs of each definition to shifts of the layer. Definitions of a single layer come first, then those
-    of families; each follows those that it needs in the same layer.
+    the needs of each definition to shifts of the layer. Each follows those that it needs in the same layer;
+    apart from this, definitions of a single layer come before those of families.
     """
     order: list[int] = []
 

@@ -199,10 +199,10 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
 def _roles_of_random_data(program: Parts) -> dict[str, str]:
     """Return the names of the error vectors of a program on random data, by role; empty for another program.
 
-    The loss must be the mean square of one vector, and the program must have no given vectors. If this vector
-    is a matrix times a field, it has the role ``residual`` (errors of the outputs on samples) and the field
-    the role ``learnt`` (error of the learnt function, one entry for each feature). Otherwise it has the role
-    ``learnt``.
+    The loss must contain the mean square of one vector, and the program must have no given vectors. If the
+    definition of this vector has one product of a matrix with a field, the vector has the role ``residual``
+    (errors of the outputs on samples) and the field the role ``learnt`` (error of the learnt function, one
+    entry for each feature). Otherwise the vector has the role ``learnt``.
     """
     loss = expression(0 if program.loss is None else program.loss)
     squares = [

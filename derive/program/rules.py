@@ -2,8 +2,8 @@
 
 A rule is a linear system with the update ``U`` of the weight as input, in discrete steps or in continuous
 time; coefficients may depend on time. The system determines the factor of the initial weight, the factor of
-each update, and the covariance of the noise: ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s) + noise``. Theories,
-integrators and finite networks use the system of a rule.
+each update, and the covariance of the noise: ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s) + noise``, with an
+integral over s in continuous time. Theories, integrators and finite networks use the system of a rule.
 """
 
 from __future__ import annotations
@@ -444,8 +444,8 @@ class LinearSystem:
         """Return the factor of state j at ``since`` in state i at ``time``, if coefficients depend on time.
 
         ``E_ij(t, s) = sum_{r=s}^{t-1} prod_{q=r+1}^{t-1} A_ii(q) sum_k A_ik(r) E_kj(r, s)`` over the states k
-        that drive i; in continuous time (``kind``) the sum is an integral and the product the exponential of
-        one. ``depth`` counts nested sums, whose variables differ.
+        that drive i, for i other than j; in continuous time (``kind``) the sum over times is an integral and
+        the product the exponential of one. ``depth`` counts nested sums, whose variables differ.
         """
         A = self.matrix
         if i == j:
@@ -1103,8 +1103,8 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
     """Return the symbols of a rule's memory and noise other than its two times.
 
     They have one value for the whole of training. If a time is among them, a parameter contains a time other
-    than that of the step. Raises :class:`ProgramError` for a class of rules, and for a rule whose memory or
-    noise cannot be computed or is not a SymPy expression.
+    than that of the step. Raises :class:`ProgramError` for a class in place of its instance, and for a rule
+    whose memory or noise cannot be computed or is not a SymPy expression.
 
     >>> from derive.calculus.symbols import s
     >>> sorted(map(str, fixed_symbols(GradientDescent(Symbol("eta") / (1 + t + s)))))
@@ -1158,7 +1158,9 @@ def tables_of(rule: TrainingRule) -> frozenset[str]:
 
 
 def function_names(rule: TrainingRule) -> frozenset[str]:
-    """Return the names of the functions in a rule's memory and noise: schedules, and tables of values.
+    """Return the names of the functions in the coefficients, the memory and the noise of a rule.
+
+    They are schedules, and tables of values.
 
     >>> from sympy import Matrix
     >>> d = Function("d")(t)
@@ -1184,8 +1186,8 @@ def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Exp
 def of_gradient(rule: TrainingRule, factor: Expr) -> TrainingRule:
     """Return the rule with ``factor * U`` in place of the update U, such as ``U/P`` for a mean loss.
 
-    A rule with a linear system has the factor in its rate, or in the factors of the update; other rules have
-    a method ``of_gradient``. Raises :class:`ProgramError` for a rule with neither.
+    Linear rules have the factor in their rate, or in the factors of the update; other rules have a method
+    ``of_gradient``. Raises :class:`ProgramError` for a rule with neither.
 
     >>> of_gradient(GradientDescent(Symbol("eta")), Symbol("a")).rate
     a*eta

@@ -27,7 +27,8 @@ def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tupl
     Keys are pairs (name of the array, number of the axis): ``y(p + 1)`` for p = 1..3 uses axis 0 of y at 2 to
     4. ``sizes`` maps names of symbols to numbers. For a program with a loss, only the loss and the forward
     pass count; a derived error or gradient may contain ``y(p - 1)`` because an output is periodic. Terms
-    multiplied by zero do not count, and axes whose indices have unknown ends are left out.
+    multiplied by zero do not count, and neither do expressions that use the axis without a shifted index.
+    Axes whose indices have unknown ends are left out.
 
     >>> from sympy import Function, Symbol
     >>> from derive.program import Definition, GradientDescent, Program

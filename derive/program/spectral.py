@@ -178,7 +178,7 @@ class SpectralEntry(Expr):
 
 
 def require_matrix(weight: Any) -> None:
-    """Raise :class:`~derive.errors.ProgramError` for a vector of weights: it has no singular values."""
+    """Raise :class:`~derive.errors.ProgramError` for a vector of weights that moves by a spectral rule."""
     if isinstance(weight.rule, Spectral) and not hasattr(weight.update, "left"):
         raise ProgramError(
             f"{weight.name} is a vector of weights and moves by {weight.rule.name}, which acts on singular "

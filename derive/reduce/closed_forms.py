@@ -62,7 +62,7 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
 
     Raises :class:`NotApplicable` unless the rate is a rational function of x and of one square root of a
     quadratic in x (it must contain this root), and ``dt/dw`` as a function of Euler's variable w has exactly
-    two simple poles and no zeros.
+    two simple poles and no zeros. Also raises if SymPy does not confirm the integral.
 
     >>> from sympy.abc import t
     >>> x = Symbol("x", positive=True)

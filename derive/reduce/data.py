@@ -177,7 +177,7 @@ def instant_responses(theory: Theory) -> Theory:
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     """Return the factor of the Kronecker delta of times in a response, or None if the response has memory.
 
-    The result is None too if the factor contains an attribute of the unit.
+    The result is None too if the factor contains an attribute of the unit, or if the response is a sum.
     """
     node = next(iter(q.definition.atoms(Response)))
     # `local` are the equations whose terms contain neither memory nor a sum. Their right-hand sides replace
@@ -239,8 +239,9 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     terms are removed, as are sources without covariance, responses that no equation contains, and
     observables. Sources that enter an equation with a factor of the parameter are scaled first
     (:func:`.absorb_factors`), and responses that have become instantaneous are replaced by their values
-    (:func:`.instant_responses`). Raises :class:`NotApplicable` if a term has no finite limit, or for a key
-    that is not a symbol of the theory.
+    (:func:`.instant_responses`). Raises :class:`NotApplicable` if a term has no finite limit or contains the
+    parameter elsewhere than in factors, if a source cannot be scaled, or for a key that is not a symbol of
+    the theory.
 
     >>> from sympy import oo
     >>> from derive import isotropic, mean_field
@@ -336,7 +337,7 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
 
 
 def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
-    """Return the names of the sources that enter an equation with a factor that contains ``x``."""
+    """Return the names of the sources in those terms without sums of the equations that contain ``x``."""
     source_functions = {u.symbol.func for u in theory.sources}
     local = (y for e in theory.equations for y in e.terms if not (y.remembers or y.over) and y.expr.has(x))
     return sorted(
@@ -460,7 +461,8 @@ class _Modes:
     def theory(self) -> Theory:
         """Return the theory with sums over modes in place of averages; with ``averages``, with means.
 
-        Raises NotApplicable if the number of modes does not cancel in an equation or covariance with sums.
+        Without ``averages``, raises NotApplicable if the number of modes does not cancel in an equation or
+        covariance.
         """
         label = "means over units" if self.averages else "sums over modes"
         reduction = f"{self.old.reduction}, {label}".strip(", ")

@@ -3,8 +3,8 @@
 The Gibbs density, for which no current flows, is a Gaussian prior times a likelihood. Integrating out the
 weights layer by layer, with the covariance that the theory gives the source of each product, leaves an action
 of kernels, outputs and their conjugates, N times a function of order one; its saddle point is found by
-differentiation. Only the forward pass is used. That long Langevin dynamics reaches this equilibrium is
-assumed, and has to be checked.
+differentiation. The updates of the weights give the energy; of the theory only the equations of the forward
+pass are used. That long Langevin dynamics reaches this equilibrium is assumed, and has to be checked.
 """
 
 from __future__ import annotations
@@ -391,8 +391,8 @@ def _require_gradients(program: Program) -> None:
 def _speed(program: Program, w: TrainedMatrix | TrainedVector) -> Expr:
     """Return the factor by which the learning rate of a weight differs from that of the training rule.
 
-    It is the ``rate`` of the parametrization; for a matrix, times the number of columns over the stated
-    fan-in. It is 1 for a program without a parametrization.
+    It is the factor ``rate_of`` of the parametrization; for a matrix, times the number of columns over the
+    stated fan-in. It is 1 for a program without a parametrization.
     """
     descent = program.descent
     if descent is None:
@@ -471,7 +471,7 @@ class _Measure:
     def covariance(self, u: Source) -> Expr:
         """Return ``<u_mu u_alpha>`` of a product with weights of the prior: its variance times a kernel.
 
-        Raises NotApplicable unless the initial variance of the weights is 1.
+        Raises NotApplicable unless the covariance is that of a weight of initial variance 1 times a kernel.
         """
         entries = entry_covariance(self.program.rule, t, s)
         number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)

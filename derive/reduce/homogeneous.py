@@ -107,9 +107,9 @@ class Homogeneity:
 def network_degree(program: Program) -> Homogeneity:
     """Return the degree of a program's output in its trained weights.
 
-    Raises :class:`NotHomogeneous`, naming the definition, if its terms scale differently (a bias, a residual
-    branch, most activations), and NotApplicable if there is not exactly one output, or if the recursion of
-    the degrees over layers is not solved.
+    Raises :class:`NotHomogeneous` if the terms of a definition scale differently (a bias, a residual branch)
+    or an expression does not scale as a power (most activations), and NotApplicable if there is not exactly
+    one output, or if the recursion of the degrees over layers is not solved.
 
     >>> from sympy import Lambda, Max
     >>> from derive import mlp

@@ -411,7 +411,7 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
 
     The result is (terms, sums). The sums are grouped by the common factor with which they depend on t, and
     ``discrete`` is true for training in steps. Raises NotApplicable for a sum that contains the present, or
-    that does not separate into factors of t and of past times.
+    that does not separate into factors of t and of past times, and for a differential equation.
     """
     if e.lhs.is_Derivative:
         raise NotApplicable(

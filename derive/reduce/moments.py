@@ -54,8 +54,8 @@ class TwoLayer(Summarised):
     def rate(self, name: str) -> Expr:
         """Return the time derivative of a moment or the error, without averages if the moments close.
 
-        If they do not, only the rate of the error is known, and contains averages. With weights of samples
-        ``name`` may also be the output. Raises KeyError for a ``name`` without an equation.
+        If they do not, only the rate of the error is known, and contains averages. If they do, ``name`` may
+        also be the output with weights of samples. Raises KeyError for a ``name`` without an equation.
         """
         for e in (*self.closed, self.error):
             if str(e.lhs.args[0].func) == name:

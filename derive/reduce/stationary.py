@@ -107,8 +107,8 @@ def static(theory: Theory) -> Static:
 def _at_zero_gamma0(e: Equation) -> Equation:
     """Return the equation of a field at ``gamma0 = 0``, with functions that have no times.
 
-    Terms with a factor gamma0 are left out. Raises NotApplicable if another term depends on time, so that the
-    field moves.
+    Terms with a factor gamma0 are left out. Raises NotApplicable if another term contains a time, so that the
+    field may move, or a sum.
     """
     terms = []
     for x in e.terms:

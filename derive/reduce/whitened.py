@@ -91,7 +91,7 @@ class _Whitened:
     With the identity as input kernel all bases of the samples are equivalent, if samples are indices of
     vectors: in each term a free sample occurs once, and a sample that is summed over twice. Sample 1 is the
     direction of the targets; sample 2 stands for all directions orthogonal to it. Deterministic functions of
-    sample 2, or of samples 1 and 2, vanish.
+    one sample vanish at sample 2, and those of two samples at the pair 1 and 2.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -152,8 +152,8 @@ class _Whitened:
     def along(self, e: Expr) -> Expr:
         """Return an expression with each function of samples replaced by its component along the targets.
 
-        The input kernel becomes 1, the targets become their length ``y``, and any other function, such as
-        ``h(mu, t)``, becomes a function without indices of samples, ``h_y(t)``.
+        The input kernel becomes 1, and the targets become their length ``y``. Any other function loses its
+        indices of samples: a scalar ``f(mu, t)`` becomes ``f(t)``, a field ``h(mu, t)`` becomes ``h_y(t)``.
         """
 
         def projection(x: AppliedUndef) -> Expr:
@@ -172,8 +172,8 @@ class _Whitened:
         """Return ``e`` at samples 1 or 2, with deterministic functions that vanish there set to zero.
 
         Samples are counted in a basis whose first vector is along the targets; 2 stands for any direction
-        orthogonal to them. ``at`` maps the sample indices of e to 1 or 2. Functions of sample 2 alone, or of
-        1 and 2, vanish, and the input kernel is a Kronecker delta.
+        orthogonal to them. ``at`` maps the sample indices of e to 1 or 2. Functions of one sample vanish at
+        2, those of two samples at the pair 1 and 2, and the input kernel is a Kronecker delta.
         """
 
         def value(x: AppliedUndef) -> Expr:

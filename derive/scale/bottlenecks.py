@@ -367,6 +367,8 @@ def bottlenecks(noise: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
     ------
     ValueError
         For a capacity of 1 or less.
+    NotApplicable
+        If an effect of a finite size is not derived.
 
     Examples
     --------
@@ -388,8 +390,8 @@ def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
     """Return the effect of one finite size on the rich power law ``law`` of the loss.
 
     ``name`` is ``width``, ``batch``, ``labels`` (label noise on batches) or ``steps`` (finite learning rate),
-    and ``noise`` has the variances that these sizes cause. Raises ValueError for another name, and for a
-    capacity of 1 or less.
+    and ``noise`` has the variances that these sizes cause. Raises ValueError for another name and for a
+    capacity of 1 or less, and NotApplicable if the effect is not derived.
     """
     if law.capacity.is_number and not law.capacity > 1:
         raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no finite sum")
@@ -578,7 +580,8 @@ class _Bottlenecks:
 
         It is of first order in the noise. ``decrease`` is the decrease of the squared singular value of the
         weights by this noise; for hard tasks the added loss contains the effect of this decrease too. Raises
-        NotApplicable for a hard task if the parts are not derived or have different powers of time.
+        NotApplicable for a hard task if the two parts of the added loss are not derived, have different
+        powers of time, or if their ratio contains a finite size.
         """
         law, q = self.law, self.law.profile_exponent
         kernel = Power(tidied(law.named_kernel / law.named_integrated_kernel ** (2 * q)), 2 * q)

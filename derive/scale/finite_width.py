@@ -293,7 +293,8 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     Raises
     ------
     NotApplicable
-        If the source enters in another way, or if the two parts are not one convolution.
+        If the source enters in another way, if the two parts are not one convolution, and as
+        :func:`first_in_width` does.
 
     Examples
     --------
