@@ -694,7 +694,7 @@ def _bounded(rule: object, domains: Mapping[str, RealInterval]) -> tuple[Bounded
 
 @lru_cache(maxsize=256)
 def system_of(rule: LinearSystemRule) -> LinearSystem:
-    """Return the equation of motion of a rule, always the same object, which caches its solution."""
+    """Return the equation of motion of a rule from a cache; the equation caches its own solution."""
     return rule.system
 
 
@@ -1187,7 +1187,7 @@ def of_gradient(rule: TrainingRule, factor: Expr) -> TrainingRule:
     """Return the rule with ``factor * U`` in place of the update U, such as ``U/P`` for a mean loss.
 
     Linear rules have the factor in their rate, or in the factors of the update; other rules have a method
-    ``of_gradient``. Raises :class:`ProgramError` for a rule with neither.
+    ``of_gradient``. Raises :class:`ProgramError` for a rule with neither, unless the factor is 1.
 
     >>> of_gradient(GradientDescent(Symbol("eta")), Symbol("a")).rate
     a*eta

@@ -324,9 +324,9 @@ def equilibrium(theory: Theory) -> Equilibrium:
     """Return the equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
 
     The forward pass and its Gaussian products are those of the theory. Raises :class:`NotApplicable` for
-    discrete steps, without noise or without decay, for weights with different rules or learning rates, or an
-    initial variance other than 1, for updates that are not minus the gradient of the loss (feedback
-    alignment), for networks that are not chains, and for samples with weights.
+    discrete steps, for momentum, without noise or without decay, for weights with different rules or learning
+    rates, or an initial variance other than 1, for updates that are not minus the gradient of the loss
+    (feedback alignment), for networks that are not chains, and for samples with weights.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)

@@ -53,8 +53,9 @@ def frozen_features(theory: Theory) -> Theory:
     Raises
     ------
     NotApplicable
-        If rules are linear (then there is a tangent kernel), the depth is symbolic, the output or its error
-        is not found, or the update of a weight is a sum over several uses.
+        If a rule is linear (then there is a tangent kernel), the depth is symbolic, the output or its error
+        is not found, the output is not linear in averages, or the update of a weight is a sum over several
+        uses.
 
     Examples
     --------
@@ -179,9 +180,9 @@ class _Frozen:
     def gradient(self, w: TrainedMatrix | TrainedVector) -> Expr:
         """Return the derivative of an output by the entries of the field into which a weight enters.
 
-        It is read from the update of the weight and is multiplied by the number of units, so that its average
-        times a change of the field is the change of the output. Raises NotApplicable unless the update
-        contains the error of exactly one output.
+        It is read from the update of the weight and is multiplied by the number of units, so that the average
+        of its product with a change of the field is the change of the output. Raises NotApplicable unless the
+        update is one term with the error of exactly one output.
         """
         (u, *more) = w.update.terms
         errors = [a for a in u.coefficient.atoms(AppliedUndef) if str(a.func) == self.error]

@@ -172,12 +172,12 @@ class _Degrees:
         return self.known[name].xreplace({_index(d): atom.args[0] for d in family})
 
     def family(self, name: str, inside: list[Definition], ends: list[Definition]) -> Expr:
-        """Return the degree of the fields of a layer family in the trained weights, as a function of layer n.
+        """Return the degree of the fields of a layer family in the trained weights, by their layer index.
 
-        The recursion ``d(n + 1) = a d(n) + b`` is solved from the first layer. ``inside`` contains the
-        definition of the family, or nothing, and ``ends`` that of the first layer. All terms must have the
-        same degree. Raises NotApplicable if there are more definitions, if a degree depends on the layer
-        otherwise, or if the recursion is not solved.
+        The recursion ``d(n + 1) = a d(n) + b`` over layers n is solved from the first layer. ``inside``
+        contains the definition of the family, or nothing, and ``ends`` that of the first layer. All terms
+        must have the same degree. Raises NotApplicable if there are more definitions, if a degree depends on
+        the layer otherwise, or if the recursion is not solved.
         """
         if len(ends) != 1 or len(inside) > 1:
             raise NotApplicable(

@@ -266,9 +266,9 @@ class _First:
         """Solve and return the correlation ``name``, which obeys a linear recursion in the layer.
 
         It is ``C(ell) = c + g * (sum of C over the layers below)``, with the solution ``c q^ell``, where the
-        symbol q stands for ``1 + g``; for a gradient the sum is over the layers above, and the power is that
-        of ``L - ell``. The solution is added to ``known``, and g is stored as ``gain``. Raises NotApplicable
-        if the recursion has another form, or if g differs from that of another correlation.
+        symbol q stands for ``1 + g``; for a gradient the sum is over the layers above, and the solution is
+        ``c q^(L - ell)``. The solution is added to ``known``, and g is stored as ``gain``. Raises
+        NotApplicable if the recursion has another form, or if g differs from that of another correlation.
         """
         terms = [self.substituted(x) for x in self.row(name).terms]
         sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
@@ -619,10 +619,11 @@ class DepthParametrization:
             region = "unstable in training" if size["output"] > 0 else "trivial"
 
         def leading(e: Expr) -> Expr:
-            """Return an expression in ``z = L (q - 1)`` for large depth L: z is 1 at alpha = 1/2, 0 above it.
+            """Return the value for large L of an expression in ``z = L (q - 1)``.
 
-            z is the growth of the stream's variance by all layers. Above alpha = 1/2, an expression that
-            vanishes at z = 0 is replaced by its term linear in z, with z in terms of L and alpha.
+            z is the growth of the stream's variance by all layers; it is 1 at alpha = 1/2 and 0 above it.
+            Above alpha = 1/2, an expression that vanishes at z = 0 is replaced by its term linear in z, with
+            z in terms of L and alpha.
             """
             limit_value = e.subs(z, 1 if gain == 0 else 0)
             if gain == 0 or limit_value != 0:
@@ -707,7 +708,7 @@ class _Point:
         return e.xreplace({alpha: self.alpha, gamma: self.gamma})
 
     def sign(self, e: Expr) -> int:
-        """Return the sign -1, 0 or 1 of a power of L at the point's values of the exponents alpha and gamma.
+        """Return the sign -1, 0 or 1 of an exponent of L at the point's values of alpha and gamma.
 
         The sign of a maximum is the largest sign of its arguments. Raises NotApplicable for an undecided
         sign.

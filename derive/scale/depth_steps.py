@@ -130,7 +130,8 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
     ``cross`` has the equations for all times. Functions named in ``same`` (the input) are one number at all
     times, so that all changes come from training. Gaussian averages of an activation that is not given keep
     their names and have no equations. Raises :class:`NotApplicable` for equations in continuous time, and for
-    equations with indices besides layers and times, such as samples.
+    equations with indices besides layers and times, such as samples; raises ValueError if ``steps`` is not an
+    integer of at least 0.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
@@ -567,7 +568,7 @@ class DepthExponents(Shown, ConditionalResult):
 def depth_exponents(theory: Theory) -> DepthExponents:
     """Return the powers of L of a residual network with branches times ``L^-alpha`` and rates ``L^-gamma``.
 
-    Both are symbols of :mod:`derive.depth.balance`. A theory of nonlinear layers must be
+    Both are symbols of :mod:`derive.depth.balance`. A theory of nonlinear layers must be a result of
     :func:`~derive.depth.nonlinear.effective`; its ``gain`` is that of the gradient, and ``stream`` holds for
     ``alpha + gamma >= 1``. Linear layers need no linearisation: their ``linearisation`` is that of
     ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers or with
