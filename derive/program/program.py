@@ -885,10 +885,10 @@ def _is_end(d: Definition) -> bool:
 
 
 def used_once(program: Program, what: str) -> None:
-    """Raise :class:`NotApplicable` if a trained matrix is in several products of a forward pass.
+    """Raise :class:`NotApplicable` if an update is a sum of several outer products.
 
-    A product at all values of an index, as ``W @ phi(h(k, mu, t))`` for each k, counts once. ``what`` is the
-    name of the calling method, for the message.
+    This is so for a matrix in several products of a forward pass. A product at all values of an index, as ``W
+    @ phi(h(k, mu, t))`` for each k, counts once. ``what`` is the name of the calling method, for the message.
 
     >>> from derive.program import mlp
     >>> used_once(mlp(2), "counting")

@@ -744,7 +744,7 @@ class _Decomposition:
     def summation_variables(self, x: _Entry, i: int) -> dict[Expr, Expr]:
         """Return a dict from the indices and the time of a source to variables over which they are summed.
 
-        ``i`` is the number (1 or 2) of the source in a pair, which is part of the names.
+        ``i`` is the number (1 or 2) of the source in a pair; the variables of the two have different names.
         """
         return {r.index: self.summation_variable(r.index, i) for r in self.channels(x)} | {
             t: self.summation_variable(s, i)
@@ -758,5 +758,5 @@ class _Decomposition:
         return [r for r in x.equation.ranges if r.index not in self.units]
 
     def summation_variable(self, index: Symbol, i: int) -> Symbol:
-        """Return the summation variable for an index or time of source ``i`` (1 or 2) of a pair: ``s_1``."""
+        """Return the variable, as ``s_1``, over which an index or time of source ``i`` (1 or 2) is summed."""
         return Symbol(f"{index.name}_{2 * self.depth + i}", **index.assumptions0)
