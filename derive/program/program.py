@@ -720,9 +720,9 @@ def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
 def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
     """Return the ranges of the indices of fields, scalars and weights.
 
-    Keys are pairs (name, position of the index among the arguments). Fields and scalars with layers or with
-    more than one definition are left out, because the first and the last layer may have definitions of their
-    own. Indices of layers of weights are left out too.
+    Keys are pairs (name, position of the index among the arguments). Fields and scalars with layers, ordered
+    fields and quantities with several definitions are left out, because the first and the last layer may have
+    definitions of their own. Indices of layers of weights are left out too.
     """
     ranges_by_place: dict[tuple[str, int], IndexRange] = {}
     counts = Counter(d.name for d in program.definitions)
@@ -885,10 +885,11 @@ def _is_end(d: Definition) -> bool:
 
 
 def used_once(program: Program, what: str) -> None:
-    """Raise :class:`NotApplicable` if an update is a sum of several outer products.
+    """Raise :class:`NotApplicable` if the update of a trained matrix has several terms.
 
-    This is so for a matrix in several products of a forward pass. A product at all values of an index, as ``W
-    @ phi(h(k, mu, t))`` for each k, counts once. ``what`` is the name of the calling method, for the message.
+    A matrix in several products of a forward pass has one term for each. A product at all values of an index,
+    as ``W @ phi(h(k, mu, t))`` for each k, counts once. ``what`` is the name of the calling method, for the
+    message.
 
     >>> from derive.program import mlp
     >>> used_once(mlp(2), "counting")

@@ -337,7 +337,7 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
 
 
 def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
-    """Return the names of the sources in those terms without sums of the equations that contain ``x``."""
+    """Return the names of the sources in terms of equations that contain ``x`` and no sum."""
     source_functions = {u.symbol.func for u in theory.sources}
     local = (y for e in theory.equations for y in e.terms if not (y.remembers or y.over) and y.expr.has(x))
     return sorted(

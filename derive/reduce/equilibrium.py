@@ -326,7 +326,7 @@ def equilibrium(theory: Theory) -> Equilibrium:
     The forward pass and its Gaussian products are those of the theory. Raises :class:`NotApplicable` for
     discrete steps, for momentum, without noise or without decay, for weights with different rules or learning
     rates, or an initial variance other than 1, for updates that are not minus the gradient of the loss
-    (feedback alignment), for networks that are not chains, and for samples with weights.
+    (feedback alignment), for networks that are not chains, for several outputs, and for samples with weights.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
