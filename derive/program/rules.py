@@ -515,7 +515,7 @@ def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
     """Return the integral of ``e`` over x, in closed form if SymPy finds one without cases.
 
     The result is an unevaluated ``Integral`` if SymPy finds none, if ``e`` contains Max, Min, Abs or floor,
-    or if the closed form has logarithms and rational numbers with a numerator or denominator above
+    or if the antiderivative has logarithms and rational numbers with a numerator or denominator above
     ``LARGEST_POWER``.
     """
     if e.has(Max, Min, Abs, floor):
