@@ -58,8 +58,8 @@ class Markov(Summarised):
     """Theory as a dynamical system: the present state determines the next one.
 
     ``start`` are the Gaussian variables that are drawn at time 0 (sources) with their covariances, ``states``
-    the running totals, and ``fields`` the fields at time t in terms of both and of each other. Scalars and
-    order parameters are averages over ``start``.
+    the running totals, and ``fields`` the fields at time t in terms of both and of each other. Order
+    parameters and outputs are averages over ``start``; other scalars are functions of these.
     """
 
     theory: Theory
