@@ -58,8 +58,8 @@ class Average(Expr):
         Returns
         -------
         Expr
-            A sum of averages. Factors without random functions, and averages inside, are in front; sums and
-            integrals are outside of the averages.
+            A sum of averages. Factors without random functions, and averages inside, are in front; a sum or
+            integral that is a factor is outside of the average.
         """
         return Average(carried_out(self.body, **hints)).linear(hints.get("random"))
 
@@ -75,8 +75,8 @@ class Average(Expr):
         Returns
         -------
         Expr
-            A sum of averages with deterministic factors in front. Sums and integrals are outside of the
-            averages.
+            A sum of averages with deterministic factors in front. A sum or integral that is a factor is
+            outside of the average.
 
         Examples
         --------
@@ -101,7 +101,7 @@ class Average(Expr):
 def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
     """Return the average of the expanded expression ``body``, expanded by linearity.
 
-    Factors that are not random are in front of the averages, and sums and integrals are outside of them.
+    Factors that are not random are in front of the averages, and so is the sign of a sum or integral.
     ``random`` are the names of random functions; None if all functions are random.
     """
     if isinstance(body, Add):
@@ -186,7 +186,7 @@ class Response(Expr):
         **hints
             ``fields``: names of the functions that respond (default: every applied undefined function);
             ``sources``: names of the Gaussian sources, which respond to themselves only (default: none; the
-            response of a source's derivative stays unevaluated);
+            response of a source's time derivative to this source stays unevaluated);
             ``discrete`` (default True): the response of a source to itself is a product of Kronecker deltas,
             one for each argument; otherwise the delta of the last argument, time, is a Dirac delta. The
             source responds to itself also if neither list contains its name.

@@ -61,8 +61,9 @@ def functional_derivative(
     Raises
     ------
     NotImplementedError
-        If an index enters a sum otherwise than shifted or reversed (``F(2*k)``), or if the target is in a sum
-        inside of a function other than a product or power, such as ``exp(Sum(...))``.
+        If the index k of a sum is in the arguments of the function only otherwise than shifted or reversed,
+        as in ``F(2*k)``, or if the function is in a sum inside of an exponent or of another function, such
+        as ``exp(Sum(...))``.
 
     Examples
     --------
@@ -166,7 +167,7 @@ def _one_case(e: Piecewise) -> list[Expr] | None:
 def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     """Return the derivative of an expression without sums by ``target``, as a list of summands.
 
-    There is one summand for each occurrence of the function of ``target``, at any indices.
+    There is one summand for each different occurrence of the function of ``target``, at any indices.
     """
     pieces = []
     for a in _occurrences(expr, target):

@@ -89,7 +89,8 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
     without a closed form is passed to ``fold(product, variables, matrix)``, which returns its average. So is
     a product with an exponential whose average diverges, if its numbers show this; with symbols the average
     is assumed to exist. Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass (``DiracDelta``)
-    times a jump or point mass at the same place, and for one whose argument has variance zero.
+    times a jump or point mass at the same place, unless another factor is zero there, and for a point mass
+    whose argument has variance zero.
     """
     total = []
     for term in Add.make_args(written(body, variables).expand()):
@@ -538,7 +539,8 @@ class GaussianAverage(Expr):
 
         Parts without one stay unevaluated averages, with constants and independent factors outside. Raises
         :class:`~derive.calculus.jumps.Ambiguous` for a ``DiracDelta`` times a jump or ``DiracDelta`` at the
-        same place, and for one whose argument has variance zero.
+        same place, unless another factor is zero there, and for a ``DiracDelta`` whose argument has variance
+        zero.
         """
         return expectation(self.body, self.variables, self.matrix, _folded)
 

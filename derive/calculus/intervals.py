@@ -2,7 +2,8 @@
 
 Constants are checked when a rule, a matrix or a vector is made, and again when symbols receive numbers.
 Parameters that depend on the time are checked at each time at which they are read. An expression with symbols
-passes, unless it is a symbol or product that is known to be outside, such as one of the wrong sign.
+passes, unless it is infinite or complex, or a symbol or product that is known to be outside, such as one of
+the wrong sign.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class BoundedParameter:
     def require(self) -> None:
         """Raise :class:`ProgramError` if the value cannot be in the interval.
 
-        A value with symbols passes, unless it is a symbol or product that is known to be outside.
+        A value with symbols passes, unless it is infinite or complex, or a symbol or product that is known to
+        be outside.
         """
         self.interval.require(self.value, self.name)
 

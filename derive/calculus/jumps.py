@@ -65,7 +65,8 @@ def jumps(e: Expr, x: Symbol) -> SignPolynomial:
 
     The monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1; it
     is in lowest terms, ``sign**2 = 1`` and ``x delta' = -delta``. Raises OtherKind for another function,
-    Ambiguous for a point mass times a jump or point mass.
+    Ambiguous for a point mass times a jump or point mass, unless a power of x makes the product with the jump
+    zero.
 
     >>> x = Symbol("x", real=True)
     >>> jumps(Max(0, x), x), jumps(Max(0, x).diff(x, 2), x)
@@ -242,7 +243,8 @@ def conditioned(
     0``: the covariance C becomes ``C - C a a^T C / (a^T C a)`` for ``l = a.x + m``, and one variable of ``l``
     is eliminated. A derivative of delta is integrated by parts once, so that the bodies contain a delta with
     one derivative less, and all variables stay. Raises :class:`Ambiguous` for a jump or a second point mass
-    at the same place, a power of a point mass, or an ``l`` without variance.
+    at the same place (unless another factor is zero there), a power of a point mass, or an ``l`` without
+    variance.
 
     >>> from sympy.abc import x, y
     >>> conditioned([DiracDelta(x), y**2], (x, y), ImmutableDenseMatrix([[1, 1], [1, 3]]))

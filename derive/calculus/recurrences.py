@@ -628,8 +628,8 @@ class Recurrences:
 
         ``M`` has shape (n, n) with n = 1 or 2; ``f`` and ``start`` have length n. ``at`` is the pair of
         values of ell and of ``Z = q^ell`` at this layer. Raises :class:`NotApplicable` for larger systems,
-        for coefficients that depend on the layer, and for eigenvalues other than q and 1/q, or for n = 1
-        other than powers of q.
+        for an M that depends on the layer or that :meth:`diagonal` or (n = 1) :meth:`scalar` refuses, and
+        for an f that is not a sum of terms ``c ell^a Z^b``.
         """
         if M.has(ell, Z):
             raise NotApplicable(
@@ -692,7 +692,7 @@ class Recurrences:
         """Solve ``y(ell) = m y(ell + k) + f(ell)`` with y = ``start`` at one layer; m is a power of q.
 
         k is 1 or -1, and ``at`` is the pair of values of ell and of ``Z = q^ell`` at this layer. Raises
-        :class:`NotApplicable` for any other m.
+        :class:`NotApplicable` for any other m, and for an f that is not a sum of terms ``c ell^a Z^b``.
         """
         m = self.settled(m)
         step = _power(m)

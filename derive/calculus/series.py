@@ -607,7 +607,7 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
 
     The right-hand sides are rational in the unknowns, x and other symbols. They are iterated from zero until
     nothing changes. Raises :class:`NotApplicable` if the iterations do not fix one order after the other, if
-    a denominator vanishes at order 0, or if a right-hand side is not rational.
+    a denominator vanishes at order 0, or if a right-hand side is not rational with rational coefficients.
 
     >>> from sympy.abc import H, a, x
     >>> solved_series({H: 1 + a * x * H**2}, x, 3)[H]

@@ -52,7 +52,7 @@ class TruncatedField:
         return Truncated(self, self.field.from_sympy(e))
 
     def to_sympy(self, x: Truncated) -> Expr:
-        """Convert an element to an expression, which has only the powers that are kept."""
+        """Return the value of an element as an expression."""
         return self.field.to_sympy(x.value)
 
     def element(self, value: Any, known: float) -> Truncated:

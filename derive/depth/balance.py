@@ -63,7 +63,7 @@ class Domain:
         return here >= 0 and all(a * u + b * v >= 0 for u, v in self.rays)
 
     def largest(self, forms: Iterable[LinearExponent]) -> ExponentMaximum:
-        """Return those linear forms that are needed for the maximum of all given ones at every point.
+        """Return a part of the given linear forms that has the same maximum at every point.
 
         Forms that another one exceeds or equals everywhere in the domain are left out.
         """

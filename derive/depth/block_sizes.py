@@ -160,9 +160,9 @@ def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | N
 
 
 def states_depth(theory: Theory) -> bool:
-    """Return whether coefficients or covariances of a theory contain its depth L, as a multiplier ``1/L``.
+    """Return whether coefficients or covariances of a theory contain its depth L, such as a factor ``1/L``.
 
-    Layer indices, ranges of sums and Kronecker deltas that contain L do not count.
+    Arguments of undefined functions, ranges of sums and Kronecker deltas that contain L do not count.
 
     >>> from derive import mean_field, mlp
     >>> from sympy import Symbol
@@ -173,7 +173,8 @@ def states_depth(theory: Theory) -> bool:
     def numbers(e: Expr) -> Expr:
         """Return the numbers and symbols of an expression as nested tuples, to be searched for L.
 
-        Functions and Kronecker deltas are replaced by 1, and a sum or integral by its body, without limits.
+        Undefined functions and Kronecker deltas are replaced by 1, a sum or integral by its body, without
+        limits.
         """
         if isinstance(e, AppliedUndef | KroneckerDelta):
             return S.One

@@ -147,9 +147,9 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
         return x.func(x.args[0], *x.args[2:])
 
     def summed(x: Sum) -> Expr:
-        """Return a sum over the blocks k of responses within block ell as its only nonzero term, k = ell.
+        """Return a sum over the blocks k of responses within a block as its only nonzero term.
 
-        A sum without such responses is returned unchanged.
+        There k is the block of the field. A sum without such responses is returned unchanged.
         """
         inside = [a for a in x.function.atoms(AppliedUndef) if is_local(a) and a.args[1] == k]
         if not inside:

@@ -193,7 +193,7 @@ class LayerExpansion(SeriesRing[Expr]):
         """Return the series of a function of layers, a sum over layers or times, a constant, or ``exp(f)``.
 
         The last stands for any known function of one argument, and this argument is expanded as well. The
-        series is a tuple of coefficients. The result is None for a sum, product or power of such expressions.
+        series is a tuple of coefficients. The result is None for any other expression, such as a product.
         """
         if isinstance(e, Sum | Integral):
             return self._sum(e)
@@ -208,7 +208,7 @@ class LayerExpansion(SeriesRing[Expr]):
 
         Other expressions than numbers, such as a Gaussian average, are converted only if the expansion has
         order 0: the functions of layers in them become functions of layer times. Raises
-        :class:`NotApplicable` at higher orders.
+        :class:`NotApplicable` at higher orders, and for an expression without undefined functions.
         """
         if sympify(e).is_Number:
             return sympify(e)
@@ -281,7 +281,7 @@ class LayerExpansion(SeriesRing[Expr]):
         rest: tuple[Expr, ...],
         side: str = "",
     ) -> Expr:
-        """Return the symbol of the coefficient of order m of the function ``name``, or of a derivative of it.
+        """Return the coefficient of order m of the function ``name``, or a derivative of it, as a function.
 
         ``slopes`` counts the derivatives by the layer times tau of the field and ``tau_`` of the source.
         ``at`` are the layer times and ``rest`` the other arguments. With a ``side`` (suffix for above or
@@ -294,8 +294,8 @@ class LayerExpansion(SeriesRing[Expr]):
     def _composed(self, e: Expr) -> PowerCoefficients:
         """Return the series of a known function of an expression, such as ``exp(f(t))``.
 
-        The expression is a series in the inverse depth itself. Raises :class:`NotApplicable` if the function
-        or a derivative that is needed jumps.
+        The expression is a series in the inverse depth itself. Raises :class:`NotApplicable` if a derivative
+        that is needed contains a Dirac delta or is not known.
         """
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
         slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]

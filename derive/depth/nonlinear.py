@@ -153,8 +153,8 @@ class _Effective:
     def over_source(self, body: Expr, activation: Callable[[Expr], Expr] | None) -> Expr:
         """Return the average of an expression over the Gaussian source z of a layer at time t.
 
-        It contains ``phi(z)`` and derivatives, in which ``activation`` replaces phi. An odd function of z has
-        the average zero.
+        The expression contains ``phi(z)`` and derivatives, in which ``activation`` replaces phi. An odd
+        function of z without the undefined phi has the average zero.
         """
         source = Dummy("z", real=True)
         body = body.xreplace({self.u(ell, t): source})

@@ -5,7 +5,7 @@ the gradient passes back through the same matrices. With the branch multiplier `
 a layer enters with ``L^-1/2``, as white noise in ``tau = ell/L``, while memory and responses enter with
 ``1/L``, as drift. Fields within a block are functionals of the stream at their layer time. The module counts
 these powers in a theory of symbolic depth (:mod:`.block_sizes`) and returns the stochastic differential
-equations; their Euler scheme with n cells is the theory of n layers.
+equations; their Euler scheme with n cells is the theory of n layers, apart from terms that vanish.
 """
 
 from __future__ import annotations
@@ -185,8 +185,9 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
     Raises
     ------
     NotApplicable
-        If the theory has no residual stream, a term grows with the depth, or a source of a block enters the
-        stream after a nonlinear function, without a matrix in between.
+        If the theory has no residual stream, a term grows with the depth, a source of a block enters the
+        stream after a nonlinear function, without a matrix in between, or a symbol of the theory is equal to
+        a layer time.
 
     Examples
     --------
@@ -358,7 +359,7 @@ class _Process:
         return e.func(*[self.leading(x) for x in e.args]) if is_function and e.args else e
 
     def unit(self, e: AppliedUndef) -> Expr:
-        """Return ``L**e X`` for a quantity X of a block that is of order e in L, and zero if X vanishes.
+        """Return ``L**e X`` for a quantity X of a block that is of order e in L, and zero if X is zero.
 
         A quantity at an end of the network, or without a layer, is returned unchanged.
         """

@@ -141,7 +141,8 @@ def _in_gamma0(theory: Theory, order: int) -> Expansion:
 def _at_symbolic_depth(theory: Theory) -> Theory | None:
     """Return the theory with a symbolic number of layers of which this one is the case of integer depth.
 
-    Returns None if there is no such family, or if the theory has been changed since it was derived.
+    Returns None if there is no such family, if the depth of the theory is symbolic, or if the theory has been
+    changed since it was derived.
     """
     depth = theory.program.depth
     try:
@@ -154,7 +155,11 @@ def _at_symbolic_depth(theory: Theory) -> Theory | None:
 
 
 def _expanded(theory: Theory, order: int) -> Expansion:
-    """Return the expansion in gamma0 of a theory: linear, nonlinear, or in ``|gamma0|`` if phi has a kink."""
+    """Return the expansion in gamma0 of a theory: linear, nonlinear, or that of a kink.
+
+    The last is in powers of ``|gamma0|``, for a phi with a kink and an order above 0. Raises NotApplicable if
+    the order is above the known ones of such a phi.
+    """
     order = require_integer("order", order, 0)
     try:
         linear_form(theory)

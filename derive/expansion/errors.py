@@ -41,10 +41,11 @@ class ErrorLaw:
 
     @classmethod
     def of(cls, theory: Theory) -> ErrorLaw:
-        """Return the error of a theory as a function of its single output, for the sample mu.
+        """Return the error of a theory as a function of its single output.
 
-        Raises :class:`~derive.errors.NotApplicable` if the theory has no single error and output, or if the
-        error contains other scalars of the theory, a derivative, or a sum.
+        An output with one index of samples is taken at the sample mu. Raises
+        :class:`~derive.errors.NotApplicable` if the theory has no single error and output, or if the error
+        contains other scalars of the theory, a derivative, or a sum.
         """
         scalars = {e.name: e for e in theory.scalars}
         error, out = _error_and_output(scalars)
@@ -69,7 +70,8 @@ class ErrorLaw:
         """Return ``e^(k)(f)/k!``, a Taylor coefficient of the error e as a function of the output f.
 
         The result is an expression in the symbol of the output f; for k = 0 it is the error itself. Raises
-        :class:`~derive.errors.NotApplicable` for k > 0 if the derivative of order k jumps or is not known.
+        :class:`~derive.errors.NotApplicable` for k > 0 if the derivative of order k contains a step function
+        or a delta function, or is not known.
         """
         x = Dummy("x", real=True)
         derivative = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body

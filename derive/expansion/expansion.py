@@ -162,7 +162,8 @@ class Expansion(Summarised, ABC):
         Raises
         ------
         ValueError
-            If a coefficient is not a number for given symbols, such as an operator or an undefined function.
+            If a coefficient is not a number for given symbols, such as an undefined function. Operators of a
+            :class:`.LinearExpansion` are compiled as functions of matrices.
         """
         return self.series(name, **where).lambdify(*symbols, modules=modules)
 

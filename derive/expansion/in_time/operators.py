@@ -359,7 +359,7 @@ class ModeVector:
 
     The function of mode k is ``entries[k] * U**unit / c**damping``. Eigenvalues of the data are written as
     numbers divided by U, and c is the factor with which the error enters its own equation, ``feedback`` of
-    :class:`Modes`. The entries are exponential polynomials that do not contain these factors.
+    :class:`Modes`. The entries are exponential polynomials.
     """
 
     entries: dict[Any, PolyElement]
@@ -456,7 +456,7 @@ class Modes:
         """Return the operator of a kernel that does not depend on time: 1 (x = J), or that of the data.
 
         The kernel of the data is diagonal in the modes, with the eigenvalues ``rates``. Raises NotApplicable
-        for any other x.
+        for any other x, and for the kernel of the data if the theory has several.
         """
         f = self.functions
         if x == J:
@@ -722,7 +722,8 @@ class OperatorValues(ABC):
 
         f_k is the output and Delta_k the error of mode k, and rate_k its eigenvalue. A trial error is
         appended as order 0, so that none may be solved before, and the ``feedback`` of the algebra must be 1.
-        Raises NotApplicable if f has another form, or if c differs between modes.
+        Raises NotApplicable if f has another form, if c differs between modes, if c is zero, and if all
+        eigenvalues are zero.
         """
         f = self.algebra.functions
         trial = f.one + f.ring.gens[0] * 3

@@ -186,7 +186,7 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
 
     This error decays by the rate ``weight * eigenvalue`` of the mode, or by that fraction in each step if
     ``discrete``. Raises NotApplicable if one step removes the error of a mode completely, and for an
-    irrational number together with symbols.
+    irrational eigenvalue together with symbols or, in steps, with an irrational ``weight``.
     """
     values = [m.eigenvalue for m in modes]
     irrational = [x for v in values for x in v.atoms(Pow, NumberSymbol) if x.is_number and not x.is_Rational]
