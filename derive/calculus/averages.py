@@ -21,8 +21,8 @@ Names = Iterable[str] | None
 class Average(Expr):
     """The mean ``<x>`` over the single-site process of the population to which the fields in ``x`` belong.
 
-    Substitution and differentiation act on ``x`` inside of the average. The derivative by a symbol takes the
-    symbol only where it is written in ``x``: a parameter of the equations of the fields is not followed.
+    Substitution and differentiation act on ``x`` inside of the average. The derivative by a symbol acts only
+    where the symbol is written in ``x``, and not on parameters in the equations of the fields.
 
     >>> from sympy.abc import a, t, s
     >>> from sympy import Function

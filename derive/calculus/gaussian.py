@@ -466,8 +466,8 @@ class GaussianAverage(Expr):
     arcsine law), rectifiers and their powers (arc-cosine kernels), and one or two Hermite polynomials of
     symbolic order in variables of variance one.
 
-    Raises ValueError for a missing or negative variance, a covariance that is not symmetric, and numbers that
-    are not positive semidefinite.
+    Raises ValueError for a missing or negative variance, a covariance that is not symmetric, and one of
+    numbers that is not positive semidefinite.
 
     >>> from sympy.abc import a, b, c, x, y
     >>> from sympy import Function
@@ -753,8 +753,8 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
     """Return the variables and their covariance matrix from covariances by pairs of variables.
 
     Missing pairs of different variables are uncorrelated. Raises ValueError for a missing or negative
-    variance, if the two orders of a pair have different covariances, and for numbers that are not positive
-    semidefinite.
+    variance, if the two orders of a pair have different covariances, and for a covariance of numbers that is
+    not positive semidefinite.
     """
     table: dict[tuple[Expr, Expr], Expr] = {}
     for (x, y), value in pairs.items():
@@ -790,8 +790,8 @@ def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr
 def _checked(variables: tuple[Expr, ...], matrix: ImmutableDenseMatrix) -> ImmutableDenseMatrix:
     """Return the covariance matrix of variables.
 
-    Raises ValueError if it is not symmetric or has a negative variance, and for numbers that are not positive
-    semidefinite.
+    Raises ValueError if it is not symmetric or has a negative variance, and if it consists of numbers and is
+    not positive semidefinite.
     """
     if matrix != matrix.T:
         raise ValueError(f"covariance = {matrix.tolist()}: must be symmetric")
@@ -808,9 +808,11 @@ ROUNDED = 1e-9
 
 
 def _check_semidefinite(variables: Sequence[Expr], matrix: MatrixBase) -> None:
-    """Raise ValueError if a covariance of real numbers, or its part without symbols, is not semidefinite.
+    """Raise ValueError if a covariance of real numbers is not positive semidefinite.
 
-    The matrix of correlations is decomposed by Cholesky's method, the largest remaining variance first.
+    Of a covariance with symbols one part is checked: each variable, in order, whose variance and covariances
+    with the variables taken before are real numbers. The matrix of correlations is decomposed by Cholesky's
+    method, the largest remaining variance first.
     """
     numbers = matrix.applyfunc(lambda x: x if x.is_number and x.is_real else nan)
     left: list[int] = []

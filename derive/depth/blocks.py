@@ -260,9 +260,9 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
 def without_blocks(limit: LayerTime) -> LayerTime:
     """Eliminate quantities within a block from the integral equations, correlations and scalars of a limit.
 
-    A function of one layer time whose equation has no integral over layers is replaced by its right-hand side
-    in the right-hand sides of these equations, unless its equation contains the function itself, directly or
-    through others. A function at a fixed layer time, such as 0, is not replaced. The differential equations
+    A function of one layer time whose equation has no integral is replaced by its right-hand side in the
+    right-hand sides of these equations, unless its equation contains the function itself, directly or through
+    others. A function at a fixed layer time, such as 0, is not replaced. The differential equations
     and initial values are left unchanged. A delta that fixes the time in a sum over times removes the sum
     without a check of its range, because functions in the summand are causal and vanish outside of it.
     """

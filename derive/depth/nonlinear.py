@@ -66,7 +66,7 @@ def effective(theory: Theory, activation: Callable[[Expr], Expr] | None = None) 
     """Return the linear theory of the stream of a nonlinear residual network as L grows.
 
     Each layer is averaged over the Gaussian source z of its inner field h. In the result ``u(ell, t)`` is a
-    Gaussian source with the covariance of the branch's output o(z). Its order parameters contain the averages
+    Gaussian source with the covariance of the branch's output o(z). The order parameters include the averages
     ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` and ``M_m(ell, t) = <phi^(m)(z_t)>`` that occur, where z
     has the covariance ``C_x(ell - 1)``. phi stays undefined unless ``activation`` is given, which replaces it
     as :func:`with_activation` does. The assumptions are the text ``reduction`` of the result. Raises
