@@ -258,7 +258,7 @@ class ValueGrid:
     def weights(self, at: int) -> tuple[int, ...]:
         """Return Lagrange weights: a polynomial's value at the integer ``at`` from those at 0, ..., degree.
 
-        The value is the sum of weight times value.
+        The value at ``at`` is the sum over 0, ..., degree of weight times value there.
         """
         if ("weights", at) not in self.known:
             points = range(self.degree + 1)

@@ -530,10 +530,10 @@ class BlockSizes:
         )
 
     def _equations(self) -> Iterator[tuple[str, DepthOrder]]:
-        """Yield (name, order in L) of each source, inner field, average and scalar, from its equation.
+        """Yield (name, order in L) of each source of a block, inner field, average and scalar.
 
-        The orders of the quantities in the equation are the current ones. The order of a source is half that
-        of its covariance, minus 1/2 if it enters the stream as white noise.
+        The order follows from the equation, in which the orders of quantities are the current ones. The order
+        of a source is half that of its covariance, minus 1/2 if it enters the stream as white noise.
         """
         for name, u in self.layered.items():
             cov = self.order(self.scaling(S(u.covariance)))

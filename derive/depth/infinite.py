@@ -714,7 +714,7 @@ class _Expansion(_EquationTerms):
     """Derivation of the equations of the coefficients ``X_n`` in the series about infinite depth.
 
     Each coefficient up to an order has an equation, and so has each of its derivatives by layer time that
-    occurs in one.
+    occurs in an equation.
     """
 
     def __init__(self, cross: CrossLayer, scaling: Scaling, order: int) -> None:

@@ -164,10 +164,10 @@ class LayerExpansion(SeriesRing[Expr]):
     The series is in u, the power of L of the first correction, up to ``u^order``; powers of L in front of an
     expression are taken out before. ``slots`` counts the layers among the arguments of each unknown function.
     ``cuts`` maps a function of the layers ell of the field and k of the source to a number c: the function is
-    on the upper side of its source for ``ell >= k + c``. ``step`` is the n with ``1/L = u^n``, None if it is beyond the order of the
-    expansion. A function at equal layers is written ``X(tau, tau)`` if ``order`` is 0, and by its side,
-    ``X_above`` or ``X_below``, if ``order`` is higher. ``made`` collects each coefficient function that was
-    written: function, order, derivatives and side.
+    on the upper side of its source for ``ell >= k + c``. ``step`` is the n with ``1/L = u^n``, None if n is
+    beyond the order of the expansion. A function at equal layers is written ``X(tau, tau)`` if ``order`` is
+    0, and by its side, ``X_above`` or ``X_below``, if ``order`` is higher. ``made`` collects each coefficient
+    function that was written: function, order, derivatives and side.
     """
 
     slots: Mapping[str, int]

@@ -560,8 +560,8 @@ class Modes:
 
         A term has a common factor ``1/c**damping``, where c is ``feedback``, the factor in the lazy output
         ``f_k = c rate_k int Delta_k``; all terms are first brought to the largest ``damping``. Raises
-        NotApplicable if terms have different powers of the unit of eigenvalues, or if only some are causal or
-        transposed.
+        NotApplicable if terms that are not zero have different powers of the unit of eigenvalues, or if only
+        some of them are causal or transposed.
         """
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
