@@ -525,7 +525,7 @@ class PowerSeries:
     def pade(self, m: int, n: int) -> Expr:
         """Return the Padé approximant [m/n] in ``z = variable**step``, times ``variable**lowest``.
 
-        It is exact if the coefficients are.
+        The approximant is exact if the coefficients are.
 
         Parameters
         ----------

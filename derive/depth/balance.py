@@ -12,7 +12,7 @@ are largest somewhere in a :class:`Domain`. A function with positive feedback on
 p < 0.
 
 Sizes found in this way are upper bounds (triangle inequality). They are attained unless leading terms cancel;
-closed forms of the first step and solved theories show that they do not.
+closed forms of the first step and solved theories show no such cancellation.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | N
     def bare(x: Expr, lhs: Expr) -> bool:
         """Return whether a term is a field with a layer index, with no factor in front.
 
-        Its arguments after the layer, samples and time, must be those of ``lhs``; the layer may differ.
+        Its samples and time must be those of ``lhs``; the layer may differ.
         """
         return isinstance(x, AppliedUndef) and str(x.func) in families and x.args[1:] == lhs.args[1:]
 
