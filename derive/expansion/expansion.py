@@ -28,8 +28,8 @@ class Expansion(Summarised, ABC):
 
     Coefficients are known up to ``order``. The variable is ``gamma0``, ``|gamma0|``, one over a size (such as
     ``1/nu``), the learning rate ``eta``, or the step of a map. Arguments after the name of a quantity and the
-    order (``layer=``, ``now=``) depend on the kind of expansion. All methods that take ``args`` or ``where``
-    pass them to :meth:`coefficient`.
+    order (``layer=``, ``now=``) depend on the kind of expansion. Methods of this class that take ``args`` or
+    ``where`` pass them to :meth:`coefficient`.
     """
 
     order: int
@@ -106,7 +106,7 @@ class Expansion(Summarised, ABC):
         Raises
         ------
         ValueError
-            If the format is another one.
+            If the kind of expansion does not have this format.
         """
 
     def conditions(self) -> tuple[str, ...]:

@@ -766,8 +766,8 @@ class AtDepth(OperatorValues):
         """Return order n in gamma0 of an operator of the theory at a layer, as a kernel of two times.
 
         ``name`` is that of an order parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the
-        tangent kernel, which does not depend on ``layer``. The layer is an integer or L; raises ValueError
-        for a symbolic one.
+        tangent kernel, which does not depend on ``layer``. The layer of the others is an integer or L; raises
+        ValueError for a symbolic one.
         """
         place = self.recursion.placed(layer)
         if name != "K" and not place.is_Integer:
