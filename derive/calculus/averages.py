@@ -101,7 +101,8 @@ class Average(Expr):
 def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
     """Return the average of the expanded expression ``body``, expanded by linearity.
 
-    Factors that are not random are in front of the averages, and so is the sign of a sum or integral.
+    Factors that are not random are in front of the averages. A sum or integral that is a factor is outside
+    of the average.
     ``random`` are the names of random functions; None if all functions are random.
     """
     if isinstance(body, Add):

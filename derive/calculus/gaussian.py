@@ -632,7 +632,7 @@ class GaussianAverage(Expr):
     def _slots(self, e: Expr) -> tuple[dict[Expr, Dummy], Expr]:
         """Return (dummies, e): a dummy for each Gaussian variable, and ``e`` in terms of the dummies.
 
-        Fields such as ``h(t)`` can then be differentiated by.
+        With dummies, derivatives by fields such as ``h(t)`` can be taken.
         """
         slots = {x: Dummy(f"x{i}", real=True) for i, x in enumerate(self.variables)}
         return slots, e.xreplace(slots)

@@ -412,7 +412,7 @@ class _Process:
     # -- at layer times ----------------------------------------------------------------------------------
 
     def at(self, e: Expr) -> Expr:
-        """Return an expression with layers replaced by layer times, ``tau`` for ell and 1 for L.
+        """Return an expression with layer times for layers: ``tau`` for ell, 1 for L and 0 for a number.
 
         All fields of one stream get the same name.
         """
