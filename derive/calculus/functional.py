@@ -61,8 +61,8 @@ def functional_derivative(
     Raises
     ------
     NotImplementedError
-        If the index k of a sum is in the arguments of the function only otherwise than shifted or reversed,
-        as in ``F(2*k)``, or if the function is in a sum inside of an exponent or of another function, such
+        If arguments of the function contain the index k of a sum, and none of them is k shifted or reversed,
+        as in ``F(2*k)``; or if the function is in a sum inside of an exponent or of another function, such
         as ``exp(Sum(...))``.
 
     Examples
