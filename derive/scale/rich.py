@@ -558,7 +558,7 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     def outer(p: Expr, of: Expr) -> Expr:
         """Return ``int_1^2 u^-p (2 - u)^(-of-s-1) du``, the integral over u in one corner.
 
-        ``of`` is the exponent of v in the integral over v, and ``p`` that of u.
+        The integral over v contains ``v^-of``, which gives the exponent of ``2 - u``.
         """
         return euler(-of - at - 1, -p, 1)
 

@@ -233,8 +233,8 @@ def step_powers(
     Raises
     ------
     NotApplicable
-        If symbols do not determine which of two powers is larger, or a function of a growing argument has no
-        power.
+        If symbols do not determine which of two powers is larger, or the power of a function is not known,
+        for example because its argument may grow or is zero.
 
     Examples
     --------

@@ -72,7 +72,8 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     Raises
     ------
     NotApplicable
-        If the gain falls as ``t^-2`` or faster, and without label noise.
+        If there is no label noise, or if the effect of the noise of a step on the loss t steps later is not
+        known to fall more slowly than ``t^-2``.
 
     Examples
     --------

@@ -124,7 +124,7 @@ def entrywise_rules(program: Program) -> dict[str, Entrywise]:
 
 
 def linear_weights(program: Program) -> bool:
-    """Return whether at least one weight is trained by a linear rule."""
+    """Return whether at least one weight is trained by a rule that is not entrywise."""
     return len(entrywise_rules(program)) < len([*program.trained()])
 
 
@@ -804,8 +804,7 @@ class WidthClass(ConditionalResult):
     rates : WidthPowers
         Powers of their change by the first update, to first order in the update.
     changes : WidthPowers
-        Powers of their change after ``steps`` updates. Equal to ``rates`` if a quantity in ``hidden`` or
-        ``read`` diverges before training.
+        Powers of their change after ``steps`` updates. Equal to ``rates`` if ``stable_at_start`` is false.
     hidden : tuple[QuantityAtLayer, ...]
         Fields from which outputs are computed.
     read : tuple[QuantityAtLayer, ...]

@@ -247,7 +247,7 @@ class Application:
 
     @property
     def variance(self) -> Expr:
-        """N times the variance of the initial entries of the matrix that is applied."""
+        """Variance of an initial entry of the matrix, times N (times D for D given rows or columns)."""
         return self.at_member(sympify(self.matrix.variance))
 
     @property
@@ -271,7 +271,8 @@ class Application:
     def chosen(self) -> dict[Any, Any]:
         """Value of each index of a family of matrices at the matrix of this product, as a dictionary.
 
-        For example, the product with ``W(3)`` of the family ``W(ell)`` gives ``{ell: 3}``.
+        The indices of the ranges in ``summed`` are left out. For example, the product with ``W(3)`` of the
+        family ``W(ell)`` gives ``{ell: 3}``.
         """
         chosen: dict[Any, Any] = {
             r.index: x.index for r, x in zip(self.matrix.others, self.separate, strict=False)
@@ -628,7 +629,9 @@ class Reading:
 def read(program: Program) -> Reading:
     """Return the uses of matrices and vectors in a program, with names for their Gaussian sources.
 
-    Raises ProgramError if an index of the program has no range where it stands.
+    Raises ProgramError if an index of the program has no range where it stands, if a vector of weights is
+    read beyond its family, if a matrix is applied to one vector at several places, or if the ranges of one
+    product in several definitions cannot be compared.
 
     >>> from derive.program import mlp
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
@@ -809,8 +812,8 @@ def with_separate_ends(program: Program) -> Program:
 
     It is needed if another definition multiplies all matrices of the same family except the first or last
     one, or only that one. A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and
-    ``c(ell)`` for ``ell = 1..L-1`` if ``O(L).T`` is applied to a vector that differs from the vector of the
-    layers below.
+    ``c(ell)`` for ``ell = 1..L-1`` if the transposes are applied in two definitions, one with ``O(L).T`` and
+    one with those of the layers below.
     """
     families = {x.name: x for x in map(gaussian, program.matrices) if x.index is not None}
     if not families:
@@ -951,10 +954,10 @@ def rename_taken(
 
 
 def _name_sources(reading: Reading) -> None:
-    """Give each Gaussian source the name that its matrix declares, in place.
+    """Give each Gaussian source the name that its matrix or vector of weights declares, in place.
 
-    If two different sources would have one name at a common layer, both get the name of their matrix, and if
-    needed that of the vector, as a suffix.
+    If two different sources would have one name at a common layer, both get the name of their weights, and if
+    needed that of the vector in the product, as a suffix.
     """
     uses, entries = reading.uses, reading.entries
     sites = [(a.matrix.sources[int(a.transposed)], _sites(a.gives.site, a.layers)) for a in uses]

@@ -436,7 +436,8 @@ def as_srepr(view: View, show: str) -> str:
 class _Repr(ReprPrinter):
     """Printer of srepr that writes only the assumptions with which a symbol was made.
 
-    Assumptions that SymPy derives from these are left out.
+    Assumptions that SymPy derives from these are left out. A symbol with assumptions that are not in
+    ``ASSUMED`` is written with all of its assumptions.
     """
 
     def _print_Symbol(self, expr: Symbol) -> str:
@@ -501,7 +502,8 @@ def _left(x: Any) -> tuple[Expr, ...]:
 def plain_item(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
     """Return an equation, source or order parameter as a dictionary of strings and lists, for JSON.
 
-    Each expression is ``{"text", "latex", "srepr"}``; in text and LaTeX common factors are taken out.
+    Each expression is ``{"text", "latex", "srepr"}``. In text and LaTeX of the right-hand side of an equation
+    common factors of terms are taken out.
     """
     others = [sympify(e) for e in _left(x)]
 

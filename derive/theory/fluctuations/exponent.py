@@ -483,8 +483,8 @@ class ExponentBuilder:
     ) -> ExponentTerm:
         """Return a term of the exponent of one unit: the hatted (conjugate) ``fields`` times ``addend``.
 
-        ``home`` is the population of the unit. ``origin`` is the term of the theory from which name of the
-        matrix, rule and kind are taken.
+        It has the weight 1/2 if there are two fields of the same name. ``home`` is the population of the
+        unit. ``origin`` is the term of the theory from which name of the matrix, rule and kind are taken.
         """
         weight = Rational(1, 2) if len(fields) == 2 and fields[0].func == fields[1].func else S.One
         hats = tuple(map(Hatted, fields))
@@ -496,7 +496,8 @@ class ExponentBuilder:
     def covariances(self, sources: tuple[Source, ...]) -> Iterator[ExponentTerm]:
         """Yield the quadratic terms of the exponent of one unit.
 
-        They are the covariances of Gaussian ``sources``, each times the two hatted (conjugate) fields.
+        They are the covariances of Gaussian ``sources``, each times the two hatted (conjugate) fields, and
+        times 1/2 for the covariance of a field with itself.
         """
         variable = {str(x.source.func): x for x in self.action.variables}
         every = "all" if self.action.discrete else "flow all"
