@@ -814,8 +814,9 @@ class RichScaling(ConditionalResult):
     def slope(self, *, start: Any = None) -> Expr:
         """Return the local exponent ``-d log(loss)/d log(t)`` of the loss with its first corrections.
 
-        ``start`` is the value of ``kappa``, the initial squared singular value of the weights; without it
-        corrections that need it are left out. Those whose amplitude is not derived are always left out.
+        It is of first order in the corrections. ``start`` is the value of ``kappa``, the initial squared
+        singular value of the weights; without it corrections that need it are left out. Those whose amplitude
+        is not derived are always left out.
         """
         return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
 
@@ -1152,10 +1153,12 @@ class Neglected:
         Neglected term, and left side of its equation.
     share
         Ratio of the neglected to the kept term as a function of ``sigma``; squared for sources, because their
-        variances add.
+        variances add. For responses of inner layers it is that of the kernels at the times t and s, and also
+        a function of ``sigma_s``.
     start
         Part of the term, over the kept term, that is constant in units of the field of the layer below: it
-        acts as an initial value of sigma. A function of ``sigma``.
+        acts as an initial value of sigma. A function of ``sigma``, and of its initial value ``sigma_0`` for
+        responses of inner layers.
     power, gamma_power
         Exponents of t and gamma0 in the ratio.
     solved
@@ -1226,9 +1229,9 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         """Add one neglected term to the list of results, with its size relative to the kept term.
 
         ``field`` is the left side of its equation. Only the powers of t and gamma0 in ``size``, its relative
-        size, are used. ``share`` is the ratio as a function of sigma, if known, and ``start`` the part of the
-        term that acts as an initial value of sigma, the singular value of the weights. Raises NotApplicable
-        if ``size`` is not a power of sigma.
+        size, are used. ``share`` is the ratio as a function of sigma, the singular value of the weights, if
+        known (for responses also of sigma at the earlier time), and ``start`` the part of the term that acts
+        as an initial value of sigma. Raises NotApplicable if ``size`` is not a power of sigma.
         """
         powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, singular_value))
         n = simplify(powers[0] / of_sigma[0])

@@ -1028,9 +1028,9 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """Return the tangent kernel of a program as a tuple of one equation, or an empty tuple.
 
     It is the change of one output at time t under the update that a unit error of another output makes at
-    time s, at a learning rate of one. For each weight in the forward pass it contains the product of the
-    correlations of the vectors in the update, each taken at the two outputs. It is derived if each update is
-    the gradient of the outputs times their errors: the error in the coefficient names the output.
+    time s, at a learning rate of one. For each trained weight of the forward pass it contains the product of
+    the correlations of the vectors in the update, each taken at the two outputs. It is derived if each update
+    is the gradient of the outputs times their errors: the error in the coefficient names the output.
 
     The tuple is empty if no weight of the forward pass is trained, if the coefficient of an update does not
     contain exactly one scalar with an index besides the time (the error), if a training rule is not linear in

@@ -33,7 +33,8 @@ class Term(Rewritable):
     ----------
     kind : str
         ``source``, ``response``, ``memory``, ``pair`` (memory by a training rule that acts on each entry) or
-        ``definition`` (a term at ``t`` that is taken from the program).
+        ``definition`` (a term at ``t`` that is taken from the program). Equations outside of a theory, such
+        as base cases, have further kinds.
     field : Expr
         Field to which the kernel is applied: a Gaussian source or a local expression at ``t``, or an earlier
         vector at ``s``, such as ``phi(h(ell, alpha, s))``.
