@@ -423,8 +423,8 @@ def braced(mark: str) -> str:
 def wrap(text: str, columns: int, indent: int) -> str:
     """Break ``text`` into lines of at most ``columns`` columns.
 
-    A break before a sign outside of brackets is preferred to one before a sign inside of one square bracket,
-    this to one between factors outside of brackets, and this to all others. Later lines start at ``indent``,
+    A break before a sign, outside of brackets or inside of one square bracket, is preferred to one between
+    factors outside of brackets, and this to one inside of round brackets. Later lines start at ``indent``,
     two columns further for each open bracket and for a break inside of a product. The term after a broken one
     starts a new line. Text without a position for a break is not divided and can be longer.
 

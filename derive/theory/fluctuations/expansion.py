@@ -233,6 +233,8 @@ class Fluctuations(FluctuationData):
         ------
         ValueError
             If the order parameter is an average over units.
+        KeyError
+            If there is no order parameter of that name.
 
         Examples
         --------
