@@ -309,7 +309,8 @@ class Application:
     def past(self, taken: Iterable[Symbol] = ()) -> Application:
         """Return this product at the time ``s`` instead of t.
 
-        Its indices other than the layer are primed, such as ``mu_``, and differ from those in ``taken``.
+        Its indices other than the layer are primed (``alpha`` for mu, ``p_`` for an index p), and differ from
+        those in ``taken``.
         """
         names = {r.index: unused_primed(r.index, taken) for r in self.separate}
         separate = tuple(r.renamed(names[r.index]) for r in self.separate)
@@ -511,8 +512,8 @@ class Parameter:
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
         """Return the initial weights as a Gaussian source, with the arguments of the field they enter.
 
-        The source is at ``time``. If ``taken`` is given, the indices of the source are primed, such as
-        ``mu_``, and differ from those in ``taken``.
+        The source is at ``time``. If ``taken`` is given, the indices of the source are primed (``alpha`` for
+        mu, ``p_`` for an index p), and differ from those in ``taken``.
         """
         names = {} if taken is None else {i: unused_primed(i, taken) for i in self.indices}
         return Function(self.source_name)(*[time if x == t else x for x in self.lhs.xreplace(names).args])

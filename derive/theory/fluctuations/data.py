@@ -162,13 +162,14 @@ class FluctuationData(Rewritable):
     program
         Program whose networks have N units in a population of ratio one.
     products
-        Equation of each product of a weight and a vector: source, responses and memory.
+        Equation of each product of a matrix and a vector, and of each vector of weights: source, responses
+        and memory.
     definitions
         Equations of fields, in which products are separate fields.
     homes
         Population, at its layer, of each of the products and then of each of the definitions.
     sources
-        Gaussian sources of products.
+        Gaussian sources of ``products``.
     parameters
         Order parameters: correlations, causal responses, means, and numbers that follow from them; then
         observables.

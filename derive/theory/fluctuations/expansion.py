@@ -48,20 +48,21 @@ class Fluctuations(FluctuationData):
     """Leading corrections to a mean-field theory for networks of N units.
 
     Methods that take two order parameters write the first one with the indices of its symbol and the second
-    one with other indices: ``mu_`` for ``mu``, ``t_`` for ``t``.
+    one with other indices: ``alpha`` or ``mu_`` for ``mu``, ``t_`` for ``t``.
 
     Parameters
     ----------
     program : Program
         Program.
     products : tuple of Equation
-        Equation of each product of a weight and a vector: source, responses and memory.
+        Equation of each product of a matrix and a vector, and of each vector of weights: source, responses
+        and memory.
     definitions : tuple of Equation
         Equations of fields, in which products are separate fields.
     homes : tuple of Population
         Population of each of the products and then of each of the definitions.
     sources : tuple of Source
-        Gaussian sources of products.
+        Gaussian sources of ``products``.
     parameters : tuple of FluctuatingParameter
         Order parameters, then observables.
     terms : tuple of ExponentTerm
