@@ -584,7 +584,7 @@ def check_transforms(slope: Expr) -> None:
 
     Partial integration, ``int x^(s-1) x f' = -s int x^(s-1) f``, turns the equations of ``F_q`` and of ``F_q
     F_r`` into relations between transforms at s and at ``s + 1``. SymPy must find both to be identities in q,
-    r and s; the two corner integrals at ``s + 1`` are first expressed by those at s. Raises
+    r and s; the two corner integrals at s are first expressed by those at ``s + 1``. Raises
     :class:`NotApplicable` otherwise.
     """
     F, G, q, r, at = (Symbol(n) for n in ("F", "G", "q", "r", "s"))
@@ -619,7 +619,7 @@ def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
 
     The integrals are ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` of the two corners in
     :func:`product_transform`, for the exponents q and r in ``powers``; ``e`` contains them at s = ``at`` and
-    at s + 1. Those at s + 1 are expressed by those at s: ``2 b E(b) - (b + 1 - p) E(b + 1) = 1``, the
+    at s + 1. Those at s are expressed by those at s + 1: ``2 b E(b) - (b + 1 - p) E(b + 1) = 1``, the
     integral of the derivative of ``x^b (2 - x)^(1-p)``, which SymPy differentiates.
     """
     p, b = Symbol("p"), Symbol("b")

@@ -584,9 +584,9 @@ def _members(item: Any) -> Iterator[Any]:
 
 
 def at_layer(item: Any, family: IndexRange, layer: Expr) -> Any:
-    """Return an equation, source or order parameter of many layers at one ``layer``.
+    """Return an equation, source or order parameter of many layers at one layer.
 
-    ``family`` is the range of its layer index.
+    ``layer`` is the value of its layer index, and ``family`` the range of this index.
     """
     other_ranges = tuple(r for r in item.ranges if r is not family)
     return _substituted(replace(item, ranges=other_ranges), family.index, layer)

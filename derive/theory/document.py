@@ -253,7 +253,7 @@ class View:
         return tuple(x for x in SHOW if x not in left_out)
 
     def other_parts(self) -> str:
-        """Return the line of LaTeX below the single-site equations in a notebook that names other parts."""
+        """Return a line of LaTeX that names other parts; a notebook shows it below the equations."""
         first, *others = [x for x in self.names if x not in ("single-site", "saddle-point")]
         calls = [f'.render("{first}")', *(f'"{x}"' for x in (*others, "all"))]
         names = ", ".join(rf"\texttt{{{x}}}" for x in calls)

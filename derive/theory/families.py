@@ -59,8 +59,8 @@ def families(theory: TheoryData) -> Families:
 class _End:
     """Separate equation or source that may be the first or last layer of a layer family.
 
-    ``family`` is the equation or source of the other layers, ``boundary`` the separate one, and ``layer`` its
-    layer, just below or just above the range of the family.
+    ``family`` is the equation or source of the other layers and ``boundary`` the separate one. ``layer`` is
+    the value of the layer index, just below or just above its range, at which their left-hand sides agree.
     """
 
     family: EquationOrSource
@@ -276,10 +276,10 @@ def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
 
 
 def _reaching(item: Any, layers: list[Expr]) -> Any:
-    """Return the equation or source of a layer family with the adjacent ``layers`` added to its range.
+    """Return the equation or source of a layer family with adjacent values of ell added to its range.
 
-    The layer of the left-hand side becomes the index: ``h(ell + 1)`` for ell = 1..L-1 with the layer 1 added
-    becomes ``h(ell)`` for ell = 1..L.
+    The layer of the left-hand side becomes the index: ``h(ell + 1)`` for ell = 1..L-1, with the value 0 in
+    ``layers``, becomes ``h(ell)`` for ell = 1..L.
     """
     r = item.layers
     if r is None or not layers:

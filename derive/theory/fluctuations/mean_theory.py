@@ -62,7 +62,7 @@ def saddle_differences(fluctuations: FluctuationData, theory: TheoryData) -> lis
 def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
     """Return a theory in a form in which two theories can be compared term by term.
 
-    Averages of sums are divided into averages, and terms of observables are stored without their origin.
+    Averages of sums become sums of averages, and terms of observables are stored without their origin.
     ``random`` are the names of the fields.
     """
 
