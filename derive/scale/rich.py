@@ -1078,7 +1078,8 @@ class RichBalance:
             """Return the change of a sum of squares over modes, divided by the unperturbed sum.
 
             ``square`` is quadratic in the symbols ``x`` and ``y``, which stand for the profiles ``F_q`` and
-            ``F_r``; ``mean`` returns the average of a product of two profiles from their exponents.
+            ``F_r``, or for ``1 - F_q`` and ``1 - F_r``. ``mean`` returns the Mellin transform of the product
+            of two of these functions from their exponents.
             """
             form = square.expand()
             return form.coeff(x, 2) + form.coeff(x, 1).coeff(y, 1) * mean(q, r) / mean(q, q)

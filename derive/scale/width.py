@@ -894,8 +894,8 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         family, and ``a_W(1)`` for one member; without ``a_W`` all members must be given. Weights with
         entrywise rules have further exponents, see :func:`symbols_of`.
     steps : int, optional
-        Number of updates, at least 1. Three are enough: after the first every weight has changed, and after
-        the second every backward field.
+        Number of updates, at least 1. Without initial values of zero three are enough: after the first every
+        trained weight has changed, and after the second every backward field.
 
     Returns
     -------

@@ -70,8 +70,10 @@ def mean_field(program: Program) -> Theory:
     NotApplicable
         If ``program`` is not a `Program`.
     ProgramError
-        If an index has no range where it stands, if two products use a matrix for layers that overlap in
-        part, or if no kernel gives the inner product of given vectors to which a matrix is applied.
+        If an index has no range where it stands, if a vector of weights is read beyond its family, if a
+        matrix is applied to one vector at several places, if two products use a matrix for layers that
+        overlap in part, or if no kernel gives the inner product of given vectors to which a matrix is
+        applied.
 
     Examples
     --------
