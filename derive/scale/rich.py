@@ -1154,8 +1154,8 @@ class Neglected:
         Neglected term, and left side of its equation.
     share
         Ratio of the neglected to the kept term as a function of ``sigma``; squared for sources, because their
-        variances add. For responses of inner layers it is that of the kernels at the times t and s, and also
-        a function of ``sigma_s``.
+        variances add. For responses of inner layers it is the ratio of the kernels at the times t and s, and
+        also a function of ``sigma_s``, the value of sigma at time s.
     start
         Part of the term, over the kept term, that is constant in units of the field of the layer below: it
         acts as an initial value of sigma. A function of ``sigma``, and of its initial value ``sigma_0`` for

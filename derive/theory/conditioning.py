@@ -186,8 +186,8 @@ class _Derivation:
 
         The covariance is ``strength * v * n * m(t, s) * <a(t) b(s)>``: v/N is the initial variance of the
         entries of M, n the number of entries of the vectors over N, and m the covariance of an entry at two
-        times over its initial variance. For given vectors of D entries N is D. ``strength`` is 1, or the
-        correlation of M with its transpose if one of the products is with the transpose.
+        times over its initial variance. For given vectors of D entries, D replaces N. ``strength`` is 1,
+        or the correlation of M with its transpose if one of the products is with the transpose.
         """
         w = b.past(a.indices)
         each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.beside(a).vector)

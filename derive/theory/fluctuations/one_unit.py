@@ -181,7 +181,7 @@ def exponent_at(
 
 
 def where_in_range(e: Expr, value: Expr, family: IndexRange, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return ``e`` where ``value``, of the layer index, lies in the range ``family``; zero elsewhere.
+    """Return ``e`` where the layer index ``value`` lies in the range ``family``, and zero elsewhere.
 
     Conditions that hold or fail for all indices in ``ranges`` are evaluated; others remain as cases.
     """
