@@ -35,7 +35,7 @@ from derive.calculus.sums import (
     unused,
     without_empty,
 )
-from derive.calculus.symbols import IndexRange, ell, primed, s, t
+from derive.calculus.symbols import IndexRange, converted, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
 from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
@@ -129,8 +129,14 @@ class CrossLayer(Summarised):
         first = find(self.responses, name, "response")
         if site is None:
             return first
+        owners = {
+            f"R_{f.lhs.func}{p.name}": str(f.lhs.func) for f in self.fields for p in self.perturbed_sources
+        }
+        field = self.theory.program.field_of(owners[name])
+        if field is not None and not field.layered:
+            raise KeyError(f"site = {site}: {field.name} has no layers: leave site out")
         each = [e for e in self.responses if str(e.lhs.func) == name]
-        found = next((e for e in each if e.lhs.args[0] == sympify(site)), None)
+        found = next((e for e in each if e.lhs.args[0] == converted(site)), None)
         if found is None:
             layers = ", ".join(dict.fromkeys(str(e.lhs.args[0]) for e in each))
             raise KeyError(
@@ -311,10 +317,11 @@ def cross_layer(theory: Theory) -> CrossLayer:
     Raises
     ------
     NotApplicable
-        If an equation is not linear in the fields or gives a rate of change, if a training rule is not linear
-        in the updates, if a field is not one of the program, as after a projection, if the network has an
-        index of steps, as recurrent ones, or if a correlation or scalar contains another average than that of
-        a product of two fields.
+        If an equation is not linear in the fields or gives a rate of change; if a training rule is not linear
+        in the updates; if a field is not one of the program, as after a projection; if the network has an
+        index of steps, as recurrent ones; if an equation contains a number that differs between units, or a
+        part without fields and sources, such as the coefficients of a target; or if a correlation or scalar
+        contains another average than that of a product of two fields.
 
     Examples
     --------
@@ -346,6 +353,8 @@ class _CrossLayer:
                 f"{made[0]} is not a field of the program: use the theory without the reduction that added "
                 "this field, as mean_field returns it"
             )
+        for r in self.form.rows:
+            self._require_random(r)
         self.discrete = theory.program.rule.discrete
         self.kind = Sum if self.discrete else Integral
         self.names, self.sources = set(self.form.fields), set(self.form.sources)
@@ -355,6 +364,26 @@ class _CrossLayer:
                 self.enters.setdefault(x.name, r.name)
         self.perturbed_sources = {n: self.perturbed_source(n) for n in self.form.sources}
         self.fields_and_sources = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
+
+    def _require_random(self, r: Row) -> None:
+        """Raise NotApplicable for units with different attributes, and for an equation with a number.
+
+        Averages would be sums over these units, and fields would have a part that is no response.
+        """
+        names = {x.name for x in self.theory.program.attributes}
+        atoms = {a for x in r.terms for a in x.expr.atoms(AppliedUndef)}
+        own = [a for a in atoms if str(a.func) in names and not a.free_symbols <= r.lhs.free_symbols]
+        if own:
+            raise NotApplicable(
+                f"the equation of {r.lhs} contains {min(own, key=str)}, a number of each unit, and averages "
+                "over such units are not derived from cross-layer responses: use transfer(theory, field) for "
+                "the responses of one unit"
+            )
+        if r.given != 0:
+            raise NotApplicable(
+                f"the equation of {r.lhs} contains {r.given}, which is no Gaussian source, and cross-layer "
+                "responses give the random part of fields only: replace it by zero for this part"
+            )
 
     def result(self) -> CrossLayer:
         """Return the recursions over layers for responses of fields to sources on the same units."""

@@ -179,8 +179,10 @@ def batch_noise(theory: Theory) -> BatchNoise:
             "the theory has no samples, and the noise of batches needs them: derive it with data='online'"
         )
     _, kernel = kernel_of_modes(theory)
+    # Only the random part of the fields is needed: `signal` is the part of the target.
+    targets = {a: S.Zero for r in linear_form(theory).rows for a in r.given.atoms(AppliedUndef)}
     propagators, weight, input_factor = (
-        cross_layer(theory),
+        cross_layer(theory.map(lambda e: e.xreplace(targets))),
         weight_in_loss(theory),
         factor_of(linear_form(theory).row("h0"), "u0"),
     )

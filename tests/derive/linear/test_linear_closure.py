@@ -45,12 +45,15 @@ from derive.program import (
     ell,
     eta,
     gamma0,
+    isotropic,
     mu,
     recurrent,
     s,
+    structured,
     t,
 )
 from derive.program.networks.task import recurrent_task
+from derive.scale.modes import wide
 from tests.derive.once import error_projected, linear_closure, mean_field, mlp
 from tests.derive.reduce.evaluate import solve_steps, word_value
 from tests.reference.dense_causal import dense_causal
@@ -332,3 +335,18 @@ def test_a_layer_without_an_equation_is_named():
         KeyError, match="site = 99: R_hu has no equation at this layer; it has equations at 1, ell"
     ):
         found.response("R_hu", 99)
+    with pytest.raises(KeyError, match="site = 1: v has no layers: leave site out"):
+        cross_layer(mean_field(isotropic(2))).response("R_vr0", 1)
+
+
+@pytest.mark.parametrize("data", ["population", "online"])
+def test_units_with_numbers_of_their_own_have_no_cross_layer_responses(data):
+    """Correlations were those of one mode, and lacked the part of the target."""
+    with pytest.raises(NotApplicable, match=r"contains (lamda|w_star)\(k\), a number of each unit"):
+        cross_layer(mean_field(structured(2, data=data)))
+
+
+def test_a_part_of_the_target_has_no_cross_layer_response():
+    """With an index of modes the numbers are known for each one, but no response gives this part."""
+    with pytest.raises(NotApplicable, match=r"v\(k, t\) contains w_star\(k\), which is no Gaussian source"):
+        cross_layer(wide(mean_field(structured(data="online"))))
