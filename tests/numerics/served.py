@@ -123,7 +123,7 @@ def page() -> str:
         [
             "# Which command serves what",
             "",
-            "Each row is a short experiment: a linear network with two layers on two fixed samples,",
+            "Each row is a short experiment: a linear network with two hidden layers on two fixed samples,",
             "or on random data, with the change that the first column names. The rows that name",
             "`network.activation` without a value have tanh. The row of Adam with `data.inputs`",
             'and the row of `"ntk"` have the activation tanh too. The rows "population, centred" and',
