@@ -87,8 +87,9 @@ def time_integrals(
     Raises
     ------
     NotApplicable
-        If a discrete rule leaves products of sums within sums, if a response contains iterated integrals and
-        the weight of past updates depends on time, or if a word is neither a product of memories nor one of
+        If a discrete rule leaves products of sums within sums, or a rule with momentum products of integrals
+        within integrals; if a response contains iterated integrals and the weight of past updates depends on
+        time; or if a word is neither a product of memories nor one of
         memories, one constant kernel and transposed memories.
 
     Examples
@@ -134,8 +135,8 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
     IndexError
         If ``n`` is negative or beyond the order of the series.
     NotApplicable
-        If products of such integrals under one more sum over time do not reduce (discrete rules, from
-        order 4), if a response contains such integrals and the weight of past updates depends on time, or if
+        If products of such integrals under one more sum over time do not reduce (discrete rules and momentum,
+        from order 4), if a response contains such integrals and the weight of past updates depends on time, or if
         the order has too many words.
 
     Examples
@@ -483,13 +484,20 @@ class _Entries:
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
         """Return the product of iterated integrals of the error as a list of such integrals, whose sum it is.
 
-        All have the same limits, and the weight of past updates must be constant. For a discrete rule a
-        single one is returned as it is, and more than one raise NotApplicable.
+        All have the same limits. More than one raise NotApplicable for a discrete rule, and if the weight
+        ``w(t, s)`` of past updates changes with the time t, as with momentum.
         """
         if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable(
                 "a product of sums over steps inside of another sum is not supported: use the theory of a "
                 "flow, or a lower order"
+            )
+        weight = self.rule.memory(t, s)[1]
+        if len(vs) > 1 and weight.has(t):
+            raise NotApplicable(
+                "a product of time integrals inside of another one is not an iterated integral if the weight "
+                f"of past updates, {weight}, changes with the time t: use a lower order, or a rule without "
+                "momentum"
             )
         integrals: list[Nested] = [vs[0] if vs else ()]
         for v in vs[1:]:
@@ -568,7 +576,10 @@ class _Entries:
 
 
 def shuffled(a: Nested, b: Nested) -> list[Nested]:
-    """Return all interleavings of two iterated integrals, whose sum is the product for constant weights."""
+    """Return all interleavings of two iterated integrals, whose sum is their product.
+
+    The weight of past updates must not depend on the later time.
+    """
     interleavings = []
     for places in combinations(range(len(a) + len(b)), len(a)):
         first, second = iter(a), iter(b)

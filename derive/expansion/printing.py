@@ -245,7 +245,9 @@ class _EquationWriter:
         The coefficient of the group is left out.
         """
         samples = "".join(self.show(r.index) for r in x.samples)
-        parts = [] if x.weight == 1 else [self.script.weight(self.show(x.weight))]
+        weight = self.show(x.weight)
+        shown = self.script.bracket(weight) if x.weight.is_Add else self.script.weight(weight)
+        parts = [] if x.weight == 1 else [shown]
         parts += [self.script.summation(samples)] if samples else []
         parts += map(self.show, x.outer)
         inner = [" ".join(map(self.show, factors)) for factors in x.inner]

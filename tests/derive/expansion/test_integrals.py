@@ -18,7 +18,7 @@ from derive.expansion import LinearExpansion, Memory, iterated_integral, time_in
 from derive.expansion.integrals import shuffled
 from derive.expansion.operator_words import letters, terms
 from derive.linear.operators import J
-from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
+from derive.program import GradientFlow, L, MomentumFlow, P, alpha, ell, eta, gamma0, mu, s, t
 from tests.derive.once import expand_linear, mean_field, mlp
 from tests.ledger.claims import claimed
 
@@ -288,6 +288,23 @@ def test_products_of_sums_are_not_rewritten() -> None:
     e = series(4, "gd")
     with pytest.raises(NotApplicable, match="sums over steps"):
         e.entry("A", 4)
+
+
+def test_products_of_integrals_with_momentum_are_not_rewritten() -> None:
+    """The weight ``1 - exp(s - t)`` changes with t, so that interleavings do not add up to a product.
+
+    For x = y = t and Delta = 1, the square of ``v = t - 1 + exp(-t)`` is not twice the iterated integral.
+    """
+    weight = 1 - exp(s - t)
+    v = integrate(weight, (s, 0, t))
+    nested = integrate(weight * v.subs(t, s), (s, 0, t))
+    assert not (v**2 - 2 * nested).subs(t, 2).equals(0)
+    with_momentum = expand_linear(mean_field(mlp(rule=MomentumFlow(1))), 4)
+    for name in ("H", "G"):
+        with pytest.raises(NotApplicable, match=r"weight of past updates, .*, changes with the time t"):
+            with_momentum.entry(name, 4)
+    faster = GradientFlow(rate=1 / (1 + t))  # the weight 1/(1 + s) does not depend on t
+    assert expand_linear(mean_field(mlp(rule=faster)), 4).entry("G", 4) == series(4).entry("G", 4)
 
 
 # -- printed forms -----------------------------------------------------------------------------------------

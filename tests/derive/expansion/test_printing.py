@@ -19,6 +19,7 @@ from derive.program import (
     IndexRange,
     L,
     Mean,
+    MomentumFlow,
     Network,
     P,
     Population,
@@ -76,6 +77,13 @@ def test_steps_are_sums() -> None:
     found = lines(series(2, "gd", "mean").render())
     assert "v_β(t) = (η/P) Σ_{t'<t} Δ^(0)_β(t')" in found
     assert "A^ℓ_μ(t,s) = ℓ (η/P) Σ_β K^x_μβ Δ^(0)_β(s)" in found
+
+
+def test_a_weight_of_past_updates_that_is_a_sum_has_brackets() -> None:
+    """It was written as ``l 1 - e^{s-t}``, which reads as another response."""
+    with_momentum = expand_linear(mean_field(mlp(rule=MomentumFlow(1))), 1)
+    assert "A^ℓ_μ(t,s) = ℓ [1 - e^{s-t}] Σ_β K^x_μβ Δ^(0)_β(s)" in lines(with_momentum.render())
+    assert r"&= \ell\,\left[1 - e^{s - t}\right] \sum_{\beta}" in with_momentum.render("latex")
 
 
 def test_equations_in_latex() -> None:
