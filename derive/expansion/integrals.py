@@ -136,8 +136,8 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
         If ``n`` is negative or beyond the order of the series.
     NotApplicable
         If products of such integrals under one more sum over time do not reduce (discrete rules and momentum,
-        from order 4), if a response contains such integrals and the weight of past updates depends on time, or if
-        the order has too many words.
+        from order 4), if a response contains such integrals and the weight of past updates depends on time,
+        or if the order has too many words.
 
     Examples
     --------
