@@ -33,6 +33,7 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, P, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import SymbolicIdentity
+from derive.program.language import Product
 from derive.program.parts import Definition, parameter
 from derive.program.program import Program
 from derive.program.rules import held_at_rest
@@ -45,6 +46,7 @@ from derive.show.latex import aligned_latex
 from derive.show.summary import Summarised
 from derive.theory import Equation, Theory
 from derive.theory.applications import read
+from derive.theory.conditioning import theory_of
 from derive.theory.names import vector
 
 TrainedWeight = TrainedMatrix | TrainedVector
@@ -163,9 +165,9 @@ class _Rate:
         """
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
-        passed = (
-            a for d in self.backward for a in d.rhs.atoms(AppliedUndef) - {d.lhs} if a.func == d.lhs.func
-        )
+        # A backward field inside of a product W.T @ g(ell + 1) does not count as one that is passed on.
+        direct = [(d, d.rhs.xreplace({x: Dummy() for x in d.rhs.atoms(Product)})) for d in self.backward]
+        passed = (a for d, e in direct for a in e.atoms(AppliedUndef) - {d.lhs} if a.func == d.lhs.func)
         if diffusion != 0 and any(passed):
             raise NotApplicable(
                 "the rate of the output with noise is not derived if a backward field contains the backward "
@@ -505,7 +507,7 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
 # -- fixed points of one hidden layer and one sample -------------------------------------------------------
 
 
-def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
+def rest_points(theory: Theory | Program) -> tuple[tuple[Expr, Expr, Expr], ...]:
     """Return the fixed points of a linear network with one hidden layer and weight decay, for one sample.
 
     Each is a triple ``(<h^2>, <z^2>, f)``: the mean squares of preactivations and of readout weights, and the
@@ -521,6 +523,7 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     0
     y - lam/(sqrt(K)*gamma0)
     """
+    theory = theory_of(theory, "rest_points")
     layer_theory = two_layer(theory)
     if not layer_theory.closed:
         raise NotApplicable(

@@ -502,7 +502,7 @@ class FewSteps(ConditionalResult):
         """
         if step not in range(len(self.values)):
             raise IndexError(f"step = {step}: values are known for the steps 0 to {len(self.values) - 1}")
-        return cancel(self.values[step] / self.values[0])
+        return cancel(self.values[int(step)] / self.values[0])
 
     def _repr_latex_(self) -> str:
         rows = (Eq(Function(self.name)(k, k), x, evaluate=False) for k, x in enumerate(self.values))
@@ -510,15 +510,15 @@ class FewSteps(ConditionalResult):
 
 
 def few_steps(
-    theory: Theory, steps: int, name: str = "C_v", order: tuple[Symbol, int] | None = None
+    theory: Theory | Program, steps: int, name: str = "C_v", order: tuple[Symbol, int] | None = None
 ) -> FewSteps:
     """Return a correlation function of a linear theory at the first times.
 
     Parameters
     ----------
-    theory : Theory
-        Linear theory. Its depth is a number; with an order in the learning rate it may be ``L`` (see
-        :class:`EveryDepth`).
+    theory : Theory | Program
+        Linear theory, or its program. Its depth is a number; with an order in the learning rate it may be
+        ``L`` (see :class:`EveryDepth`).
     steps : int
         Number of steps, 0 or more.
     name : str, optional
@@ -535,8 +535,8 @@ def few_steps(
     Raises
     ------
     NotApplicable
-        For a symbolic depth without an order in the learning rate, an order in a
-        symbol that the theory does not contain, a power that is not an integer, a flow, several outputs,
+        For a symbolic depth without an order in the learning rate, an order in a symbol that the theory does
+        not contain, a power that is not an integer, a flow, several outputs,
         modes, and fields that are not linear in their sources.
     ValueError
         If ``steps`` is negative or not an integer.
@@ -559,6 +559,7 @@ def few_steps(
     >>> few_steps(mean_field(isotropic(data="population", center=True)), 2, order=(eta, 1)).values[2]
     -4*L*eta - 4*eta + 1
     """
+    theory = theory_of(theory, "few_steps")
     steps = require_integer("steps", steps, 0)
     head, exact = _of_one_output(theory, name), exact_steps(theory, order)
     times = map(Integer, range(steps + 1))

@@ -237,9 +237,7 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     tail = [x for p in parts for x in p.tail(terms)]
     neglected = [power for p in parts for power, _ in p.tail(terms + 1)[terms:] if p.p is not None]
     expansion = mode_sum_of(lambda at: _value(transform, z, at), tail, a, b, x)
-    return replace(
-        expansion, error=max(neglected, default=-oo), conditions=And(converges, expansion.conditions)
-    )
+    return replace(expansion, error=Max(*neglected), conditions=And(converges, expansion.conditions))
 
 
 def mode_sum_of(

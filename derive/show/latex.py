@@ -249,8 +249,8 @@ class PaperLatex(Arranged, LatexPrinter):
         str
             The LaTeX of the sum.
         """
-        parent = super()._print_Sum if isinstance(x, Sum) else super()._print_Integral
-        return str(parent(x))
+        kind = "Sum" if isinstance(x, Sum) else "Integral"
+        return str(getattr(LatexPrinter, f"_print_{kind}")(self, x))
 
     def loop(self, loops: list[Loop]) -> str:
         r"""Return one sign for sums with the same bounds, or the sign of an integral.

@@ -427,7 +427,7 @@ class TheoryData(Rewritable):
                 return e
         for e in named:
             family = e.layers if e.symbol.args[0].has(ell) else None
-            if family is not None and place is not None:
+            if family is not None and place is not None and (place.is_Integer or not place.is_number):
                 at = place - e.symbol.args[0] + ell
                 if not ((at - family.upper).is_positive or (family.lower - at).is_positive):
                     member: Equation = at_layer(e, family, at)

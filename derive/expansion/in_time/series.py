@@ -738,8 +738,9 @@ def in_time(
     Raises
     ------
     ValueError
-        If numbers are not exact or not possible, if the order is too high at symbolic depth, or if a key of
-        ``constants`` is not a symbol of the training rule.
+        If numbers are not exact or not possible, if ``depth`` is not that of a theory of integer depth, if
+        the order is too high at symbolic depth, or if a key of ``constants`` is not a symbol of the training
+        rule.
     NotApplicable
         If the weight of past updates depends on time (weight decay, momentum), if the error is not the target
         minus the output, if one step removes the lazy error of a mode completely, or if it cannot be decided
@@ -767,6 +768,9 @@ def in_time(
             f"order = {order}: at symbolic depth the coefficients are known to order {expansion.written}; "
             f"expand to a higher order (at most {WORDS}), or give an integer depth"
         )
+    own = closure.theory.program.depth
+    if depth is not None and own.is_Integer and depth != own:
+        raise ValueError(f"depth = {depth}: the theory has {own} layers: give this depth or none")
     law = ErrorLaw.of(closure.theory)
     if not law.affine or law.slope(1) != -1:
         raise NotApplicable(

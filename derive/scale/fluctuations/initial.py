@@ -33,7 +33,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, converted, ell, s, t
 from derive.errors import NotApplicable, require_type
 from derive.program.program import Program
 from derive.scale.fluctuations.initial_unit import InitialUnits
@@ -219,6 +219,8 @@ def _member(units: InitialUnits, name_and_indices: tuple[Any, ...], any_layer: b
     With ``any_layer`` the layer may be a symbol. Raises TypeError for a wrong number of indices, KeyError for
     an unknown name, and NotApplicable for an index outside its range.
     """
+    if not name_and_indices:
+        raise TypeError('() names no order parameter: write it as ("K", mu, alpha), its name and its indices')
     name, *indices = name_and_indices
     q = units.theory.parameter(name)
     times = sum(x in (t, s) for x in q.symbol.args)
@@ -227,15 +229,16 @@ def _member(units: InitialUnits, name_and_indices: tuple[Any, ...], any_layer: b
             f"{name} has {len(q.symbol.args) - times} indices besides the times, as in {q.symbol}, and "
             f"{len(indices)} are given"
         )
-    observable: AppliedUndef = q.symbol.func(*map(S, indices), *[S.Zero] * times)
+    observable: AppliedUndef = q.symbol.func(*map(converted, indices), *[S.Zero] * times)
     ranges = {r.index: r for r in q.ranges}
     for index, value in zip(q.symbol.args, observable.args, strict=True):
         if index in ranges:
-            _require_inside(observable, value, ranges[index], any_layer)
+            shown = f"{name}({', '.join(map(str, indices))})"
+            _require_inside(shown, value, ranges[index], any_layer)
     return observable
 
 
-def _require_inside(observable: AppliedUndef, value: Expr, inside: IndexRange, any_layer: bool) -> None:
+def _require_inside(observable: str, value: Expr, inside: IndexRange, any_layer: bool) -> None:
     """Raise NotApplicable unless ``value``, an index of an observable, is in the range ``inside``.
 
     Without ``any_layer`` a layer is a number, or the symbolic number of layers minus a number.
@@ -247,7 +250,7 @@ def _require_inside(observable: AppliedUndef, value: Expr, inside: IndexRange, a
         return
     end = f", or {inside.upper} minus a number" if sympify(inside.upper).free_symbols else ""
     raise NotApplicable(
-        f"{_timeless(observable)}: the index {inside.index} = {value} must be an integer from "
+        f"{observable}: the index {inside.index} = {value} must be an integer from "
         f"{inside.lower} to {inside.upper}{end}"
     )
 
