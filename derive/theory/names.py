@@ -47,8 +47,8 @@ class Vector:
 
     ``body`` is the expression, such as ``phi(h(ell, mu, a + k, t))``; ``site`` is its layer, or None outside
     of layers. ``ranges`` are those of its indices other than the layer and the time. ``arguments`` has one
-    entry for each of these indices: the argument in ``body`` that contains it, such as ``a + k`` for the
-    index a, or the index itself if several arguments contain it.
+    entry for each of these indices: the index itself, or the argument in ``body`` for which it stands, such
+    as ``a + k`` for the index a.
     """
 
     body: Expr
@@ -117,8 +117,8 @@ def vector(
 def differs(body: Expr, index: Symbol) -> bool:
     """Return whether the matrices of a family, numbered by ``index``, multiply different vectors ``body``.
 
-    They differ if ``index`` is the only symbol of an argument of a function, or stands outside of functions.
-    ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` differ for each e.  ``g(mu, p + k, t)`` is one and the same
+    They differ if ``index`` is the only symbol of an argument of an undefined function such as ``g``, or if
+    it stands outside of undefined functions. ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` differ for each e.  ``g(mu, p + k, t)`` is one and the same
     vector for all k, of which k only shifts the position p at which it is read.
 
     >>> from sympy import Function
@@ -134,7 +134,7 @@ def differs(body: Expr, index: Symbol) -> bool:
 
 
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
-    """Return the last vector of an ordered family, such as ``h(T, mu, t)``, with ``index`` for its place T.
+    """Return a vector at a fixed place of an ordered family, such as ``h(T, mu, t)``, with an index for T.
 
     An ordered family is one of fields that are computed one after another, as in a recurrent network. The
     index has the range T..T and the argument T: ``body`` keeps T, and `Vector.plain` has the index. Any other
@@ -263,8 +263,8 @@ class Registry:
 
         The order parameter is recorded in ``found`` if it is new. ``<v w>`` and ``<w v>`` are one order
         parameter with exchanged arguments. For given vectors, such as inputs, the result is the kernel that
-        the program states; ProgramError is raised if it states none for the pair. The caller renames indices
-        of ``w`` that ``v`` has as well.
+        the program states. ProgramError is raised if it states none for the pair, or if the vectors are at
+        different layers. The caller renames indices of ``w`` that ``v`` has as well.
         """
         place = self._place
         v, w = _end_as_index(self.program, v, place), _end_as_index(self.program, w, primed(place))
@@ -339,7 +339,7 @@ class Registry:
 
     @cached_property
     def _responses(self) -> dict[tuple[str, str], str]:
-        """Names of responses of the program's vectors to all sources, in the form ``R_<vector><source>``.
+        """Names of responses of the program's vectors to all sources, such as ``R_phiu`` or ``R_phi_h_u``.
 
         The keys are pairs: the short name of the vector that responds, and the name of the source.
         """
@@ -382,7 +382,7 @@ class Registry:
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", ranges)
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
-        """Return index symbols for a vector: those of the program's notation, else those of its fields.
+        """Return index symbols for a vector: those of the program's notation, else those of `_letters`.
 
         ``body`` is the expression of the vector v in standard indices.
         """
@@ -393,7 +393,8 @@ class Registry:
         """Return the indices that a program's definitions use for a vector's fields, to replace ``slots``.
 
         ``body`` is the expression of the vector with the standard indices ``slots``. These are returned
-        unchanged if two fields disagree, if two indices would have one name, or if a field is ordered.
+        unchanged if two fields disagree, if an index would get a name that is in use, or if a field is
+        ordered.
         """
         fields = _fields_of(self.program, body)
         # The positions of an ordered family have several definitions, which may use different letters. The
@@ -445,9 +446,10 @@ class Registry:
         return IndexRange(ell, _extreme(lows, -1, low), _extreme(highs, 1, high))
 
     def _spans_of_constants(self, body: Expr) -> dict[str, list[tuple[Expr, Expr]]]:
-        """Return for each constant with a layer, such as ``c(ell, mu)``, the layers for which it has values.
+        """Return for each constant with a layer in ``body`` the layers for which it has values.
 
-        They are those at which definitions of the program contain it, counted by the index ell of ``body``.
+        A constant is for example ``c(ell, mu)``. The layers are pairs (first, last), one for each place where
+        a definition of the program contains the constant. They are counted by the index ell of ``body``.
         """
         known = {*self.program.scalars, *(x.name for x in self.program.fields)}
         known |= {x.name for x in self.program.given} | {x.name for x in self.program.attributes}
@@ -482,11 +484,11 @@ class Registry:
         over: tuple[IndexRange, ...],
         causal: str,
     ) -> Expr:
-        """Return the response ``<d v(t) / d source(s)>`` in terms of an order parameter, and record that.
+        """Return the response ``<d v(t) / d source(s)>`` in terms of an order parameter, which is recorded.
 
-        The result is the program's scale times the order parameter, which is the response over the scale.
-        ``name`` is its name, ``index`` its layer argument (None without layers) and ``layers`` the range of
-        the layers. ``over`` are the ranges of the indices of the source, and ``causal`` is ``"past"`` or
+        The order parameter is the response divided by the program's scale, so that the result is the scale
+        times the order parameter. ``name`` is the name of the order parameter, ``index`` its layer argument
+        (None without layers) and ``layers`` the range of the layers. ``over`` are the ranges of the indices of the source, and ``causal`` is ``"past"`` or
         ``"strict"`` as in `OrderParameter`.
         """
         scale = self.program.scale

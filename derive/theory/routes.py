@@ -4,7 +4,8 @@ The theory by Gaussian conditioning is compared with that of the path integral. 
 program, so a wrong gradient is the same in both; updates are therefore compared with derivatives of the loss
 (:mod:`derive.program.gradient_check`). The two derivations share the list of products in a program, the names
 of order parameters, and the tangent kernel, which no equation uses. Memory, causality and covariances of
-entries in time are derived twice from the equation of motion of the rule. The exponent of one unit at finite
+entries in time are derived twice from the equation of motion of the rule, if there is one and its solution is
+not a table of numbers. The exponent of one unit at finite
 N, from which fluctuations are derived, has the mean-field theory as its saddle point; this is compared as
 well (:mod:`derive.theory.fluctuations.mean_theory`).
 """

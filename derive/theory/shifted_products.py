@@ -26,8 +26,8 @@ def products_at_plain_indices(program: Program) -> Program:
     """Return the program with a field for each product of a matrix with a vector at a shifted index.
 
     An index is shifted if the vector has it in an argument such as ``p + 1``, ``4 - p`` or ``p - r``.
-    Products with families of matrices, as ``Sum(W(k) @ h(p + k, t), (k, -1, 1))``, and vectors that contain
-    ordered fields are not changed. If there is no such product, the same object is returned.
+    Products with families of matrices, as ``Sum(W(k) @ h(p + k, t), (k, -1, 1))``, vectors that contain
+    ordered fields, and arguments with the position of an ordered field are not changed. If there is no such product, the same object is returned.
     """
     rewriting = _ProductRewriting(program)
     definitions = tuple(map(rewriting.definition, program.definitions))
@@ -69,7 +69,7 @@ class _ProductRewriting:
         return replace(d, rhs=d.rhs.xreplace(replaced)) if replaced else d
 
     def shifts(self, d: Definition, product: Product) -> _ShiftedArguments | None:
-        """Return the shifted arguments of the vector of a product, or None if it has none."""
+        """Return the shifted arguments of a product's vector, or None if the product stays as it is."""
         matrix = gaussian(self.program.matrix_of(product))
         members = {r.index for r in d.members(product, matrix)}
         if matrix.others:

@@ -236,7 +236,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
 
     In responses, the chain rule is followed by the field's equation, whose terms contain responses again. In
     averages, fields that occur as factors (not inside functions) are replaced, and averages of sources alone
-    are evaluated. A field at a symbolic layer ``ell`` is replaced by the equation of its layer family, which
+    are evaluated where a formula is known. A field at a symbolic layer ``ell`` is replaced by the equation of its layer family, which
     includes the first and the last layer if their equations have the same form. The result holds for sources
     at times up to that of the field, ``s <= t``; for an order parameter that vanishes at ``s = t`` it holds
     only for ``s < t``.
@@ -493,7 +493,7 @@ class _Unfolder:
 
 
 def ends(items: Iterable[Any]) -> list[Any]:
-    """Return those equations, sources or order parameters that hold for a single layer, not for a range."""
+    """Return those equations, sources or order parameters that do not hold for a range of layers."""
     return [x for x in items if x.layers is None]
 
 

@@ -165,7 +165,7 @@ def moments(paths: xr.DataArray) -> xr.Dataset:
 
     They are those of the units of all runs together. The jackknife over runs gives the standard errors and
     removes the bias of order 1/runs. Skewness and excess kurtosis are zero for a Gaussian, and nan where all
-    units are equal. Raises ValueError for paths that are not finite numbers, and for fewer than two runs.
+    units of all runs, or of all runs but one, are equal. Raises ValueError for paths that are not finite numbers, and for fewer than two runs.
     """
     names = ("mean", "variance", "skewness", "excess_kurtosis")
 
@@ -231,8 +231,9 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
 def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> xr.DataArray:
     """Return the difference ``first - second`` of a variable ``name`` in units of its joint standard error.
 
-    It is nan where both errors are zero. Standard errors of few runs are uncertain: if the other dataset is
-    exact, the ratio follows Student's t with (runs - 1) degrees of freedom. Raises ValueError for a variable
+    It is nan where both errors are zero. Standard errors of few runs are uncertain: if one of the datasets is
+    exact, the ratio is distributed about as Student's t with (runs of the other dataset - 1) degrees of
+    freedom. Raises ValueError for a variable
     that a dataset does not have, and for different coordinates, such as values or times.
     """
     for x in (first, second):
@@ -360,8 +361,8 @@ class Alignment:
 def cosine(first: Array, second: Array, axes: int = 2) -> Array:
     """Return the cosine ``Tr A B^T / (|A| |B|)`` of two kernels over their last ``axes`` axes.
 
-    It is nan for a kernel of zeros. Axes before the last ones are broadcast. Raises ValueError for kernels of
-    different shapes.
+    It is nan for a kernel of zeros. Axes before the last ones are broadcast. Raises ValueError if the last
+    ``axes`` axes of the kernels differ in size, and for a kernel with fewer axes.
 
     >>> float(cosine(np.eye(2), np.ones((2, 2))).round(4))
     0.7071

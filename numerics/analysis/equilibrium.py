@@ -109,8 +109,8 @@ def rest_point(source: Experiment | Program | str | Path) -> RestPoint:
     Returns
     -------
     RestPoint
-        It has numbers for experiments with a linear network on one sample whose depth is a number; without
-        noise, only if there is one hidden layer. Otherwise it has equations only.
+        It has numbers for experiments with one sample and a linear network whose depth is a number; without
+        noise, only for a flow with one hidden layer. Otherwise it has equations only.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def _of_theory(theory: Theory) -> RestPoint:
 def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
     """Return a stationary state with its numbers, where these are known.
 
-    They are known for a flow of a linear network on one sample whose depth is a number, and without noise
+    They are known for a flow with one sample and a linear network whose depth is a number, and without noise
     only for one hidden layer. Otherwise ``rest``, which holds the equations, is returned unchanged. Raises
     SpecError if the kernel of the sample is zero.
     """
@@ -217,7 +217,8 @@ def _at_rest(rest: RestPoint, numbers: Mapping[str, Expr]) -> RestPoint:
     """Return the stationary state with the outputs of a network of one hidden layer without noise.
 
     The output nearest to the target is in ``values``, further ones are ``others``. The target is taken to be
-    positive, because moments and outputs are odd in it; solutions with negative second moments are left out.
+    positive, because the outputs are odd in it and the second moments even. Solutions with negative second
+    moments are left out.
     """
     sign = -1.0 if numbers["y"].is_negative else 1.0
     known = {**numbers, "y": abs(numbers["y"])}

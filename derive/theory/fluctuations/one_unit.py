@@ -323,10 +323,10 @@ def with_limits(e: Expr) -> Expr:
 
 
 def _bounded(x: Sum | Integral) -> Expr:
-    """Return a sum with inequalities in its summand converted to limits of the sum.
+    """Return a sum with inequalities in its summand converted to limits of the sum where possible.
 
-    The summand must be an expression where the inequalities hold and zero elsewhere; other sums are
-    unchanged.
+    The summand is a Piecewise: an expression where a condition holds, and zero elsewhere. A sum with another
+    summand is returned unchanged.
     """
     (value, condition), *others = x.function.args
     if not others or others[0][0] != 0:

@@ -661,7 +661,7 @@ class Action:
         return Function(name)(*sites, *vector_indices, *source_indices, time, past)
 
     def use_at_present(self, leg: Leg) -> Application:
-        """Return the product of matrix and vector of ``leg`` as it stands in the program, at time t."""
+        """Return the product of matrix and vector of ``leg`` at time t, with indices that are not primed."""
         products = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
         return next(products).use
 
@@ -686,10 +686,10 @@ class Action:
         return rewritten(e, self.separate_responses, final)
 
     def constrain_correlations(self) -> None:
-        """Add the terms ``n C Chat - Chat a.b`` that enforce the definition of each correlation C.
+        """Add the terms ``n C Chat - Chat a.b/N`` that enforce the definition of each correlation C.
 
         They are added to the action. Chat is the conjugate variable of C, n the number of units over N, and
-        a.b the inner product of the two vectors. Correlations are those that occur in the theory or that the
+        a.b the inner product of the two vectors. The terms are summed over indices and times. Correlations are those that occur in the theory or that the
         program's notation names.
         """
         for use in self.reading.uses:

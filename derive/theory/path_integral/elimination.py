@@ -1,8 +1,8 @@
 """Solution of the equation of motion of a weight, with the updates as input.
 
 A rule states a linear equation of motion. Its response to updates and the covariance of its random part enter
-the action of the path integral. They are found by residues of the resolvent if the coefficients are constant,
-by integrating factors if they depend on time, and by the equation of the variance. The memory that the rule
+the action of the path integral. They are found by residues of the resolvent if the matrix of the equation is
+constant, by integrating factors if it depends on time, and by the equation of the variance. The memory that the rule
 itself states (:mod:`derive.program.rules`) is used only for rules without an equation of motion, and for
 those whose memory is a table of numbers.
 """
@@ -42,8 +42,8 @@ from derive.program.rules import LinearSystem, TrainingRule, integral
 def solution(rule: TrainingRule) -> Solution:
     """Return the solution of the equation of motion of a weight under a training rule; results are cached.
 
-    The solution is in closed form, or that of the rule if the rule states no equation of motion or one whose
-    memory is a table of numbers.
+    The solution is derived in symbols. It is that of the rule itself if the rule states no equation of
+    motion, or one whose memory is a table of numbers.
     """
     system = getattr(rule, "system", None)
     if system is None or system.tabulated:
@@ -315,7 +315,7 @@ def growth(rate: Expr, since: Expr, time: Expr, discrete: bool) -> Expr:
 
     For a constant rate it is ``rate**(time - since)`` in steps and ``exp(rate*(time - since))`` in a flow.
     For a rate that depends on time it is the product of the rates of the steps from ``since`` to
-    ``time - 1``, and the exponential of the integral of the rate.
+    ``time - 1``, or in a flow the exponential of the integral of the rate.
 
     >>> from sympy.abc import a
     >>> from derive.program import s, t

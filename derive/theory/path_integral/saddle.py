@@ -94,7 +94,7 @@ class SaddlePoint:
     def conjugate(self, q: Correlation) -> Eq:
         """Return the saddle-point equation of ``Chat``, the conjugate variable of a correlation C.
 
-        It follows by varying the action by C, and gives Chat as an average of two hatted fields.
+        It follows by varying the action by C, and gives Chat in averages of two hatted fields.
         """
         return self.stationary(q.conjugate, q.symbol, q.ranges)
 
@@ -120,7 +120,7 @@ class SaddlePoint:
     def vanished(self, q: Correlation) -> Eq:
         """Return the equation ``Chat = 0`` of a conjugate of a correlation.
 
-        Its condition must be an average of two hatted fields and nothing else; otherwise ValueError is
+        Each average in its condition must be of the product of two hatted fields; otherwise ValueError is
         raised. Such an average vanishes, see :func:`hatted_correlator`.
         """
 
@@ -457,7 +457,7 @@ class Assembly:
     def product(self, a: Application) -> list[Term]:
         """Return the terms that replace a product of a matrix and a vector: source, responses and memory.
 
-        Source and responses come from the random initial matrix, memory from its updates.
+        Source and responses come from the random part of the matrix, memory from its updates.
         """
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         # `leg` is this product as the action stores it: if its matrix belongs to a family, at the declared
@@ -486,7 +486,7 @@ class Assembly:
         return [*terms, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
-        """Return the terms that replace a vector of weights: its Gaussian initial value, and its updates."""
+        """Return the terms that replace a vector of weights: its Gaussian source, and its updates."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         moved = [] if p.trained is None else [vector_memory(p, p.trained)]
         return [*self.saddle.single_site(entry), *moved]
@@ -495,8 +495,8 @@ class Assembly:
         """Yield a term of a single-site equation in parts: sums over the past of a kernel times a field.
 
         In each part the factors that differ from unit to unit form the field. The sum over all times is
-        restricted to the past by causality, and parts with a response that vanishes are left out. A Gaussian
-        source is returned unchanged.
+        restricted to the past by causality, or to time t for a matrix that is drawn anew at each step. Parts
+        with a response that vanishes are left out. A Gaussian source is returned unchanged.
         """
         if term.kind == "source":
             yield term

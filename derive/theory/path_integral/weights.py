@@ -2,8 +2,9 @@
 
 The integral over a weight runs over ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise``, the solution of its
 equation of motion (:mod:`.elimination`). Its random part enters the disorder average with the covariance of
-one entry at two times. Its updates are sums of outer products, and the inner product of a vector of an update
-with a vector is an order parameter. Nothing here is taken from the conditioning rule.
+one entry at two times. Under a linear rule its updates are sums of outer products, and the inner product of a
+vector of an update with a vector is an order parameter. Updates of entrywise rules are in :mod:`.pairs`.
+Nothing here is taken from the conditioning rule.
 """
 
 from __future__ import annotations
