@@ -193,8 +193,8 @@ def _on_numpy(slots: tuple[Symbol, ...], e: Expr) -> Any:
 def _plain(e: Expr) -> Expr:
     """Rewrite an expression so that PyTorch can evaluate it.
 
-    Constants become decimal numbers, and ``Max``, ``Heaviside`` and the like become cases, because functions
-    of PyTorch take arrays and not numbers.
+    Constants that are not rational become decimal numbers, and ``Max``, ``Heaviside`` and the like become
+    cases, because functions of PyTorch take arrays and not numbers.
     """
     cases = e.rewrite(Piecewise) if not e.is_number else e
     return cases.replace(lambda x: x.is_number and not x.is_Rational, lambda x: x.evalf(17))

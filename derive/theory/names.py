@@ -118,8 +118,9 @@ def differs(body: Expr, index: Symbol) -> bool:
     """Return whether the matrices of a family, numbered by ``index``, multiply different vectors ``body``.
 
     They differ if ``index`` is the only symbol of an argument of an undefined function such as ``g``, or if
-    it stands outside of undefined functions. ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` differ for each e.  ``g(mu, p + k, t)`` is one and the same
-    vector for all k, of which k only shifts the position p at which it is read.
+    it stands outside of undefined functions. ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` differ for each e.
+    ``g(mu, p + k, t)`` is one and the same vector for all k, of which k only shifts the position p at which
+    it is read.
 
     >>> from sympy import Function
     >>> from sympy.abc import e, k, mu, p, t
@@ -488,8 +489,8 @@ class Registry:
 
         The order parameter is the response divided by the program's scale, so that the result is the scale
         times the order parameter. ``name`` is the name of the order parameter, ``index`` its layer argument
-        (None without layers) and ``layers`` the range of the layers. ``over`` are the ranges of the indices of the source, and ``causal`` is ``"past"`` or
-        ``"strict"`` as in `OrderParameter`.
+        (None without layers) and ``layers`` the range of the layers. ``over`` are the ranges of the indices
+        of the source, and ``causal`` is ``"past"`` or ``"strict"`` as in `OrderParameter`.
         """
         scale = self.program.scale
         site = () if index is None else (index,)

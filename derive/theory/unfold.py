@@ -236,10 +236,10 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
 
     In responses, the chain rule is followed by the field's equation, whose terms contain responses again. In
     averages, fields that occur as factors (not inside functions) are replaced, and averages of sources alone
-    are evaluated where a formula is known. A field at a symbolic layer ``ell`` is replaced by the equation of its layer family, which
-    includes the first and the last layer if their equations have the same form. The result holds for sources
-    at times up to that of the field, ``s <= t``; for an order parameter that vanishes at ``s = t`` it holds
-    only for ``s < t``.
+    are evaluated where a formula is known. A field at a symbolic layer ``ell`` is replaced by the equation of
+    its layer family, which includes the first and the last layer if their equations have the same form. The
+    result holds for sources at times up to that of the field, ``s <= t``; for an order parameter that
+    vanishes at ``s = t`` it holds only for ``s < t``.
 
     Parameters
     ----------

@@ -165,7 +165,8 @@ def moments(paths: xr.DataArray) -> xr.Dataset:
 
     They are those of the units of all runs together. The jackknife over runs gives the standard errors and
     removes the bias of order 1/runs. Skewness and excess kurtosis are zero for a Gaussian, and nan where all
-    units of all runs, or of all runs but one, are equal. Raises ValueError for paths that are not finite numbers, and for fewer than two runs.
+    units of all runs, or of all runs but one, are equal. Raises ValueError for paths that are not finite
+    numbers, and for fewer than two runs.
     """
     names = ("mean", "variance", "skewness", "excess_kurtosis")
 

@@ -38,7 +38,7 @@ class LocalSlopes:
         return -self.slope
 
     def at(self, time: float) -> tuple[float, float]:
-        """Return the slope and its error at the one of its times that is nearest to ``time``.
+        """Return the slope nearest to ``time``, and its error.
 
         Nearest is meant in log t. Raises ValueError for a time before the first or after the last slope.
         """
@@ -54,8 +54,8 @@ class LocalSlopes:
         """Return the limit of the slope at late times and its error, by Aitken's rule.
 
         The slope is taken to converge as a power of time.  The rule extrapolates the slopes a, b, c at equal
-        distances in log t over the last half of the curve: ``c + (c - b)^2 / ((b - a) - (c - b))``.  The
-        error is half of the extrapolated difference plus the propagated errors of the slopes.  If the
+        distances in log t over the last half of the curve in log t: ``c + (c - b)^2 / ((b - a) - (c - b))``.
+        The error is half of the extrapolated difference plus the propagated errors of the slopes.  If the
         differences do not shrink, or change sign, the last slope is returned where they are at most twice the
         sum of the errors; otherwise ValueError is raised, because the slope then has no known limit.
         """

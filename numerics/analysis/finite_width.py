@@ -99,8 +99,8 @@ class FiniteWidthLimit(Finite):
         """Return times, losses and widths over time, by name; null stands for a width that is not defined.
 
         A width is not defined where its loss is zero in the limit of infinite width, or where all kernels
-        are; kernels that are zero beside others do not count. A whole list is null if shifts are not known,
-        or for kernels if results hold no kernel.
+        are; kernels that are zero beside others do not count. Widths for means over networks are null if
+        shifts are not known, and widths for kernels are null if results hold no kernel.
         """
         columns = {
             "loss_mean_width": self.loss_mean,
@@ -253,7 +253,7 @@ def _mean(corrections: WidthCorrections, name: str) -> Array:
 def _ratio(number: Array, limit: Array) -> Array:
     """Return ``number / limit`` entry by entry; nan where ``limit`` is zero or a rounding error.
 
-    A rounding error is less than SMALL times the largest entry of ``limit``.
+    A rounding error is at most SMALL times the largest entry of ``limit``.
     """
     known = limit > SMALL * limit.max(initial=0.0)
     return np.where(known, number / np.where(known, limit, 1.0), np.nan)

@@ -104,9 +104,9 @@ def largest_rate(
     Rates are halved or doubled from ``training.learning_rate`` (0.1 if it is missing) until one is stable and
     its double is not, then bisected.  A rate slightly above the limit needs many steps to show: the answer
     decreases towards its limit as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for
-    a flow, for a learning rate that changes in time and for ``rtol`` that is negative, and
-    :class:`~numerics.errors.NotConverged` if no such pair of rates is found within a factor 2^60 of the given
-    rate (2^10 with ``settle``).
+    a flow, without ``training.steps``, for a learning rate that changes in time and for a negative ``rtol``,
+    and :class:`~numerics.errors.NotConverged` if no such pair of rates is found within a factor 2^60 of the
+    given rate (2^10 with ``settle``).
 
     >>> from numerics.experiment import Experiment
     >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},
@@ -455,7 +455,7 @@ class EarlySteps(Finite):
         return None if self.C_Delta is None else self.C_Delta[1] / self.C_Delta[0]
 
     def numbers(self) -> dict[str, Any]:
-        """Return, by name, losses after each step, growth factors, and terms that the recursion neglects."""
+        """Return, by name, C_v at each step, growth factors, and terms that the recursion neglects."""
         return {
             C_LEARNT: list(self.C_v),
             "test_growth_factor": self.test_growth_factor,
@@ -840,7 +840,8 @@ class DepthLimits(Finite):
     def warning(self) -> str | None:
         """Warning if the first correction makes the difference from the loss of the network larger.
 
-        None if it does not, or if the depth is a symbol.
+        The largest differences over time are compared. None if the correction does not make it larger by more
+        than the discretisation errors, or if the depth is a symbol.
         """
         first_order = self.to_first_order
         if self.depth is None or self.finite is None or first_order is None:

@@ -147,7 +147,7 @@ class Point:
         return outcome
 
     def __call__(self) -> Outcome:
-        """Return the outcome of this point: that of a result in the folder, or else solve the experiment.
+        """Return the outcome of this point, from a result in the folder or by solving the experiment.
 
         A cluster may send a point again; it is then not solved twice. A failure in the folder is tried again.
         With a folder the result itself is not returned, because the calling process can read it there.
@@ -409,8 +409,8 @@ def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
     Dataset
         A dimension for each key, named by the last part of its path, or by the whole path if results have a
         dimension of that name, before the dimensions of a result of :func:`numerics.solve`.  The variable
-        ``status`` is that of the result; where the dynamics diverged, a solver did not converge or a point is
-        refused, the numbers are nan and ``status`` gives the reason.
+        ``status`` is that of the result. Where a point has no result, for example because the dynamics
+        diverged or the point is refused, the numbers are nan and ``status`` gives the reason.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """Averages of a theory that do not exist, because their integrand is not integrable.
 
-The input is a derived theory, the output its order parameters with the power of their strongest singularity.
+The input is a derived theory. The output are the singular order parameters and scalars of the theory, each
+with the power of its strongest singularity.
 An average of ``|x - x0|^-p`` over a number with a smooth density exists for p < 1, its variance for p < 1/2.
 Methods of solution check this before they run.
 """
@@ -77,7 +78,7 @@ CLOSE = 0.01
 
 @dataclass(frozen=True)
 class Singularity:
-    """Singularity ``|field - at|^-power`` in the integrand of the order parameter ``name``."""
+    """Singularity ``|field - at|^-power`` in the integrand of the order parameter or scalar ``name``."""
 
     name: str
     field: str
@@ -269,8 +270,9 @@ def _zeros(base: Expr, x: Symbol) -> list[Any]:
 
     They are found on a grid up to FARTHEST in size: changes of sign, the ends of intervals in which the
     expression is zero, and smallest absolute values that are zero. Two zeros between two points of the grid
-    may be missed. Powers and absolute values around the expression are removed first, because they do not
-    change its zeros. All other symbols have generic values.
+    may be missed. Poles and jumps at which the sign changes are returned too. Powers and absolute values
+    around the expression are removed first, because they do not change its zeros. All other symbols have
+    generic values.
     """
     while isinstance(base, Abs | Pow) and base.args[0].has(x):
         base = base.args[0]

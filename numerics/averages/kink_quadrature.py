@@ -74,7 +74,7 @@ class Moment:
     """Average of an expression in one or two Gaussian variables of mean zero.
 
     ``variables`` are the one or two symbols of ``expr`` that are Gaussian. The object is called with their
-    covariance.
+    covariance and a tolerance.
     """
 
     expr: Expr
@@ -167,7 +167,7 @@ class Moment:
 
         Beyond it the integrand, the function times the density of x and y, is below a share ``tol`` of its
         maximum. Raises :class:`~numerics.errors.NotConverged`, with the words ``place``, if the integrand is
-        not small, or not finite, at the ends of a range of FARTHEST.
+        not that small at FARTHEST standard deviations, or not finite within the range.
         """
         x = np.arange(STEP / 2, FARTHEST, STEP)
         x = np.concatenate([-x[::-1], x])
@@ -257,7 +257,7 @@ class _Pair:
         return float(np.sqrt(1 - self.correlation**2))
 
     def at(self, x: Array, y: Array | float = 0.0) -> tuple[Array, Array]:
-        """Return the values of both variables, with equal shapes; y is not used if both depend on x alone."""
+        """Return the values of both variables; y is not used if both variables depend on x alone."""
         if self.is_one:
             return self.first * x, np.sign(self.correlation) * self.second * x
         return self.first * x, self.second * (self.correlation * x + self.width * y)
@@ -277,8 +277,8 @@ def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
 def graded(kinks: tuple[float, ...], count: int, reach: float = REACH) -> tuple[Array, Array]:
     """Return points and weights for a standard normal variable, in panels that shrink towards kinks.
 
-    ``kinks`` are values of this variable, and those beyond ``reach`` standard deviations are ignored. Points
-    extend to ``reach``, rounded up to a whole number, on either side. Each panel has ``count`` Gauss-Legendre
+    ``kinks`` are values of this variable. Points extend to ``reach``, rounded up to a whole number, on either
+    side; kinks beyond them are ignored. Each panel has ``count`` Gauss-Legendre
     points; weights include the normal density.
     """
     x, w = np.polynomial.legendre.leggauss(count)
@@ -296,7 +296,7 @@ def graded(kinks: tuple[float, ...], count: int, reach: float = REACH) -> tuple[
 
 
 def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
-    """Return the values of ``x`` at which an expression is not smooth.
+    """Return the values of ``x`` at which an expression may not be smooth.
 
     They are the kinks and jumps of Max, Min, Abs, Heaviside, sign and cases (Piecewise) in it. Raises
     Unserved if they depend on another variable, or if no finite list of them is known.
@@ -456,8 +456,8 @@ def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[fl
     ``rtol`` is the tolerance relative to the average of the absolute value, and ``C`` the covariance of the
     variables, whose means are zero.
 
-    Raises :class:`~numerics.errors.Unserved` for a point mass, and for three or more variables with a
-    singular ``C``; :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached.
+    Raises :class:`~numerics.errors.Unserved` for a point mass, for three or more variables with a singular
+    ``C``, and as :func:`kinks_of` does; :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached.
     """
     if len(functions) > PAIR:
         return nested([KinkedFunction(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)

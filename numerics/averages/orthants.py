@@ -203,7 +203,7 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) ->
     It is the density of the variable at zero times the average of the other factors, conditional on it being
     zero. ``ms`` are the monomials, and the point mass is at position ``at``. ``is_given`` is that of
     :func:`_moment`; while it is true, Ambiguous is raised for a point mass of a variable that does not vary,
-    or times a jump of the same variable.
+    and for a point mass times a jump or a point mass of a parallel variable.
     """
     vanishing = rows.vanishing()[:, at]
     if is_given and np.any(vanishing):

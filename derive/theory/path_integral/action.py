@@ -689,8 +689,8 @@ class Action:
         """Add the terms ``n C Chat - Chat a.b/N`` that enforce the definition of each correlation C.
 
         They are added to the action. Chat is the conjugate variable of C, n the number of units over N, and
-        a.b the inner product of the two vectors. The terms are summed over indices and times. Correlations are those that occur in the theory or that the
-        program's notation names.
+        a.b the inner product of the two vectors. The terms are summed over indices and times. Correlations
+        are those that occur in the theory or that the program's notation names.
         """
         for use in self.reading.uses:
             if use.trained is not None:

@@ -2,9 +2,9 @@
 
 A rule states a linear equation of motion. Its response to updates and the covariance of its random part enter
 the action of the path integral. They are found by residues of the resolvent if the matrix of the equation is
-constant, by integrating factors if it depends on time, and by the equation of the variance. The memory that the rule
-itself states (:mod:`derive.program.rules`) is used only for rules without an equation of motion, and for
-those whose memory is a table of numbers.
+constant, by integrating factors if it depends on time, and by the equation of the variance. The memory that
+the rule itself states (:mod:`derive.program.rules`) is used only for rules without an equation of motion, and
+for those whose memory is a table of numbers.
 """
 
 from __future__ import annotations
