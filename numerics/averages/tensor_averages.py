@@ -46,12 +46,13 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
         If ``rtol`` is not reached, or if a product is not real and finite within 30 standard deviations of
         the mean.
     Ambiguous
-        If a jump multiplies a point mass at the same sample.
+        If a jump or another point mass multiplies a point mass at the same sample or at a sample whose
+        variable is a multiple of it, and for a point mass at a sample without variance.
     Unserved
         For six or more signs at different samples (an odd number of signs alone has the average zero); for a
-        callable times an expression with a kink; for infinitely many kinks. If a function with kinks is not a
-        piecewise polynomial with kinks at zero only: also for point masses, and for three or more samples of
-        which one is a linear combination of the others.
+        callable times an expression with a kink; for an unknown function; for infinitely many kinks. If a
+        function with kinks is not a piecewise polynomial with kinks at zero only: also for point masses, and
+        for three or more samples of which one is a linear combination of the others.
     SpecError
         If the covariance is not a symmetric matrix of finite numbers, or is not positive semidefinite for the
         samples of one average, and for a function of several symbols, for one that contains the imaginary

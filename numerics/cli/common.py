@@ -220,7 +220,7 @@ def _file_of_array(path: Path) -> Path:
 def check_plot(path: Path | None) -> None:
     """Raise SpecError if Matplotlib cannot write a figure with the suffix of ``path``.
 
-    None stands for no figure, which raises nothing.
+    The suffix pgf is refused too, because it needs LaTeX. None stands for no figure, which raises nothing.
     """
     if path is None:
         return
