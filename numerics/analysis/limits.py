@@ -97,9 +97,10 @@ def largest_rate(
     the start; a rate at which the solver diverges or does not converge counts as failed.  ``rise=False`` also
     requires that the loss never exceeds its start; ``rise=True`` allows a catapult, in which the error grows
     until the kernel has shrunk.  ``settle=True`` also requires that the loss converges: above the largest
-    rate that is stable at the minimum, the error of rich networks may oscillate around it below its start.
-    The largest loss in the last quarter of the steps must then be at most half of that in the quarter before,
-    or a rounding error; this needs many steps and a ``training.learning_rate`` that is not far too small.
+    rate that is stable at the minimum, rich networks may oscillate around the minimum, at a loss below that
+    of the start. The largest loss in the last quarter of the steps must then be at most half of that in the
+    quarter before, or a rounding error; this needs many steps and a ``training.learning_rate`` that is not
+    far too small.
 
     Rates are halved or doubled from ``training.learning_rate`` (0.1 if it is missing) until one is stable and
     its double is not, then bisected.  A rate slightly above the limit needs many steps to show: the answer
@@ -243,10 +244,11 @@ def early_time(
     For a program ``numbers`` may give values by name, one for each symbol of the formula; the growth factor
     and the critical rate are then numbers as well. An experiment has its own numbers.
 
-    One formula holds for every depth ``L`` where the layers are alike (one width, no branch, plain gradient
-    descent) and it is a polynomial; otherwise the formula is that of the file's depth.  Raises
-    :class:`~numerics.errors.SpecError` naming the key where the first step has no closed form, where a
-    number, such as the learning rate, is missing, and for ``numbers`` beside an experiment.
+    One formula holds for every depth ``L`` if the layers are alike (one width, no branch, plain gradient
+    descent) and the formula contains no root ``q`` (see :class:`EarlyTime`). Otherwise, if the file's depth is
+    a number, the formula is that of this depth.  Raises :class:`~numerics.errors.SpecError` naming the key
+    where the first step has no closed form, where a number, such as the learning rate, is missing, and for
+    ``numbers`` beside an experiment.
 
     >>> found = early_time(Experiment.from_dict({
     ...     "network": {"depth": 2, "width_ratio": 2.0}, "data": {"kind": "isotropic", "batch_ratio": 1.0},

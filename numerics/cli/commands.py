@@ -155,8 +155,9 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
 
     With --width the result holds N times the variance over networks (X_variance) and N times the difference
     between the mean over networks and the limit (X_shift) of losses, outputs, errors and kernels at equal
-    times, to leading order in 1/N; N counts the neurons of the widest hidden layer. The figure then shows the
-    mean at N and a band of one standard deviation. The exit status is 3 if the result did not converge.
+    times, to leading order in 1/N; N counts the neurons of the widest hidden layer, or is the N of a program.
+    The figure then shows the mean at N and a band of one standard deviation. The exit status is 3 if the
+    result did not converge.
     """
     if explain:
         outputs = {"-o": output, "--plot": plot, "--width": width, "--json": as_json or None}
@@ -201,7 +202,8 @@ def simulate(
 ) -> None:
     """Train finite networks and average over them; solver.seed determines their random numbers.
 
-    After Ctrl-C the means over the networks trained so far are printed and written, with status "partial".
+    After Ctrl-C the means over the networks trained so far, if two or more, are printed, and written if -o is
+    given, with status "partial".
     """
     problem = load_problem(file, data, settings)
     check_outputs(file, data, problem, {"--output": output})

@@ -263,10 +263,10 @@ def _check_parent(key: str, path: Path) -> None:
 def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
     """Add the key to change, and its value, to the message of an error raised in the ``with`` block.
 
-    For an experiment, the key is the learning rate (of a flow: the time) if the solution diverged. If it did
-    not converge, the key is the training rule if that is an entrywise rule, and else the tolerance
-    ``solver.rtol``. Messages that contain a key already, those of a divergence at the start, and those for a
-    :class:`Problem` are unchanged.
+    For an experiment, the key is the learning rate (of a flow: the time) if the solution diverged. Otherwise
+    the key is the training rule if the solution did not converge and the rule is entrywise, and else the
+    tolerance ``solver.rtol``. Messages that contain a key already, those of a divergence at the start, and
+    those for a :class:`Problem` are unchanged.
     """
     try:
         yield
