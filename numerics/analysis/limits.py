@@ -245,10 +245,10 @@ def early_time(
     and the critical rate are then numbers as well. An experiment has its own numbers.
 
     One formula holds for every depth ``L`` if the layers are alike (one width, no branch, plain gradient
-    descent) and the formula contains no root ``q`` (see :class:`EarlyTime`). Otherwise, if the file's depth is
-    a number, the formula is that of this depth.  Raises :class:`~numerics.errors.SpecError` naming the key
-    where the first step has no closed form, where a number, such as the learning rate, is missing, and for
-    ``numbers`` beside an experiment.
+    descent) and the formula contains no root ``q`` (see :class:`EarlyTime`). Otherwise, if the depth of the
+    file is a number, the formula is that of this depth.  Raises :class:`~numerics.errors.SpecError` naming
+    the key where the first step has no closed form, where a number, such as the learning rate, is missing,
+    and for ``numbers`` beside an experiment.
 
     >>> found = early_time(Experiment.from_dict({
     ...     "network": {"depth": 2, "width_ratio": 2.0}, "data": {"kind": "isotropic", "batch_ratio": 1.0},

@@ -147,8 +147,7 @@ def _require_mean(body: Expr, names: list[Symbol], K: Array, given: str) -> None
     """Raise NotConverged if the body has a pole that is not integrable, so that no average exists.
 
     ``names`` are the variables, ``K``, shape (n, n), is their covariance, and ``given`` is the body in the
-    message. Poles up to FARTHEST standard
-    deviations are found. Variables with a singular covariance are not checked, because a pole of one
+    message. Poles up to FARTHEST standard deviations are found. Variables with a singular covariance are not checked, because a pole of one
     variable at a value of another one may be outside the values that they have together.
     """
     used = [i for i, x in enumerate(names) if body.has(x)]
@@ -165,7 +164,7 @@ def _require_mean(body: Expr, names: list[Symbol], K: Array, given: str) -> None
 
 
 def _checked(variables: Sequence[Any]) -> list[Any]:
-    """Return the variables as SymPy objects; raise SpecError if they are not a list of different ones."""
+    """Return the variables as SymPy objects; raise SpecError if they are no sequence or two are equal."""
     try:
         converted_variables = [converted(x) for x in variables] if isinstance(variables, Sequence) else None
     except SympifyError:
