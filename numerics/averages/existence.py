@@ -1,6 +1,6 @@
 """Averages of a theory that do not exist, because their integrand is not integrable.
 
-The input is a derived theory. The output are the singular order parameters and scalars of the theory, each
+The input is a derived theory. The outputs are the singular order parameters and scalars of the theory, each
 with the power of its strongest singularity.
 An average of ``|x - x0|^-p`` over a number with a smooth density exists for p < 1, its variance for p < 1/2.
 Methods of solution check this before they run.

@@ -2,12 +2,12 @@
 
 The updates of a matrix whose rule acts on each entry are not a product of vectors, so that no finite number
 of inner products decouples the units. They add ``-(i/N) sum_rc V_rc(t) x_r(t) y_c(t)`` to the exponent for
-each use, where ``V/N`` is the sum of the updates and one of x and y is a hatted field. Its order parameters
-are the path distributions of both populations. At the saddle point a unit interacts with an independent,
-averaged partner: the exponent of a unit contains ``-i sum hat E~[V copy]``, and its derivative by the hatted
-field is the term of the unit's equation. The average of a partner's hatted field with V, which would act as a
-force on the unit, is the response of earlier fields to a later source and vanishes. Nothing here is taken
-from the conditioning rule.
+each use, where ``V/N`` is the part of the matrix that its updates give, and one of x and y is a hatted field.
+The order parameters of this coupling of pairs are the path distributions of both populations. At the saddle
+point a unit interacts with an independent, averaged partner: the exponent of a unit contains ``-i sum hat
+E~[V copy]``, and its derivative by the hatted field is the term of the unit's equation. The average of a
+partner's hatted field with V, which would act as a force on the unit, is the response of earlier fields to a
+later source and vanishes. Nothing here is taken from the conditioning rule.
 """
 
 from __future__ import annotations

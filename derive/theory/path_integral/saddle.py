@@ -94,7 +94,7 @@ class SaddlePoint:
     def conjugate(self, q: Correlation) -> Eq:
         """Return the saddle-point equation of ``Chat``, the conjugate variable of a correlation C.
 
-        It follows by varying the action by C, and gives Chat in averages of two hatted fields.
+        It follows by varying the action by C, and gives Chat by averages of products of two hatted fields.
         """
         return self.stationary(q.conjugate, q.symbol, q.ranges)
 
