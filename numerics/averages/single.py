@@ -8,6 +8,7 @@ it, and users can call it for single numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sympy import (
     I,
     Lambda,
     Matrix,
+    MatrixBase,
     Mul,
     Poly,
     Pow,
@@ -79,7 +81,8 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     SpecError
         If the body has unknown symbols, is infinite or undefined, or contains the imaginary unit and has no
         real average in closed form; if variables are equal; or if the covariance is missing, has another
-        shape, is not symmetric or finite, or has a negative eigenvalue.
+        shape, is not symmetric or finite, or has a negative eigenvalue; or if ``rtol`` is not between 0 and
+        1.
     Unserved
         If no method takes the body.
     NotConverged
@@ -120,12 +123,12 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
             f"contains the unknown symbols {unknown}",
             "a function of the variables and numbers",
         )
-    if np.shape(covariance) != (len(names), len(names)):
+    _require_tolerance(rtol)
+    covariance = covariance.tolist() if isinstance(covariance, MatrixBase) else covariance
+    shape = np.shape(np.array(covariance, dtype=object))
+    if shape != (len(names), len(names)):
         raise SpecError(
-            "covariance",
-            str(covariance),
-            f"has the shape {np.shape(covariance)}",
-            f"{len(names)} rows and columns",
+            "covariance", str(covariance), f"has the shape {shape}", f"{len(names)} rows and columns"
         )
     K = covariance_from([[_exact(x) for x in row] for row in covariance] or np.zeros((0, 0)))
     exact = Matrix(len(names), len(names), [_exact(x) for row in covariance for x in row])
@@ -162,6 +165,12 @@ def _require_mean(body: Expr, names: list[Symbol], K: Array, given: str) -> None
                     f"the Gaussian average of {given} does not exist, because this function has a pole that "
                     "is not integrable: use a function without this pole"
                 )
+
+
+def _require_tolerance(rtol: Any) -> None:
+    """Raise SpecError unless ``rtol`` is a number between 0 and 1."""
+    if not isinstance(rtol, Real) or not 0 < float(rtol) < 1:
+        raise SpecError("rtol", str(rtol), "is not a relative tolerance", "a number between 0 and 1")
 
 
 def _checked(variables: Sequence[Any]) -> list[Any]:

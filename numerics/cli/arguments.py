@@ -173,10 +173,7 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
     for key, value in values.items():
         section, _, name = key.rpartition(".")
         if key in SYMBOLS or not section:
-            symbol = SYMBOLS.get(key, key)
-            if symbol in numbers:
-                raise SpecError(key, value, f"is a second number for the symbol {symbol}", "one of them")
-            numbers[symbol] = finite_number(key, value)
+            numbers |= number_of(key, value, numbers)
         if section == "solver" or (section == "training" and name in TIME_KEYS):
             tables[section][name] = value
         elif section and key not in SYMBOLS:
@@ -268,6 +265,22 @@ def experiment_in(
     if not read:
         return Experiment.without_arrays(tables)
     return Experiment.from_dict(tables, folder=Path(path).parent)
+
+
+def number_of(key: str, value: Any, known: Mapping[str, float]) -> dict[str, float]:
+    """Return the number that a setting gives to a symbol of a program, as a dictionary of one entry.
+
+    ``key`` is the name of a symbol, or a key of the experiment file for which a program has a symbol;
+    ``known`` are the numbers that other settings have given. Raises SpecError for a value that is not a
+    finite number, and if the symbol has a number already.
+
+    >>> number_of("training.learning_rate", 0.1, {})
+    {'eta': 0.1}
+    """
+    symbol = SYMBOLS.get(key, key)
+    if symbol in known:
+        raise SpecError(key, value, f"is a second number for the symbol {symbol}", "one of them")
+    return {symbol: finite_number(key, value)}
 
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:

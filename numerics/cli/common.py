@@ -95,13 +95,14 @@ def numbers_in(settings: list[str] | None) -> dict[str, float]:
 
     A key is the name of a symbol, or a key of the experiment file for which a program has a symbol: then the
     number is returned by this symbol, such as L for ``network.depth``. Raises SpecError for a value that is
-    not a finite number.
+    not a finite number, and for a second number for one symbol.
     """
-    from numerics.cli.arguments import SYMBOLS, pairs, value_of
-    from numerics.experiment.checks import finite_number
+    from numerics.cli.arguments import number_of, pairs, value_of
 
-    given = {key: value_of(text) for key, text in pairs("--set", settings or ()).items()}
-    return {SYMBOLS.get(key, key): finite_number(key, value) for key, value in given.items()}
+    numbers: dict[str, float] = {}
+    for key, text in pairs("--set", settings or ()).items():
+        numbers |= number_of(key, value_of(text), numbers)
+    return numbers
 
 
 def refuse_unused(options: Mapping[str, Any], problem: str, accepted: str) -> None:

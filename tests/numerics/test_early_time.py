@@ -197,3 +197,12 @@ def test_numbers_of_a_formula_with_a_root_are_refused_with_the_reason(data: Any)
     for numbers in ({"gamma0": 1.0, "L": 3}, {"q": 1.0}):
         with pytest.raises(SpecError, match=r"contains the root q of an equation .*center=True"):
             early_time(program, numbers)
+
+
+def test_a_symbol_of_a_program_has_one_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last of both numbers of eta was taken without a word."""
+    file = tmp_path / "program.py"
+    file.write_text("from derive import isotropic\nprogram = isotropic(1, data='population')\n")
+    twice = ["--set", "eta=0.1", "--set", "training.learning_rate=0.2"]
+    assert run(["limits", "early-time", f"{file}:program", *twice]) == 2
+    assert "is a second number for the symbol eta" in capsys.readouterr().err

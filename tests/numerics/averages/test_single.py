@@ -147,8 +147,12 @@ def test_what_is_refused() -> None:
         average(Symbol("a") * x, one, [[1.0]])
     with pytest.raises(SpecError, match=r"variables = .*a list of symbols"):
         average(tanh(x), ("x",), [[1.0]])
-    with pytest.raises(SpecError, match="has the shape"):
-        average(x * y, two, [[1.0]])
+    for covariance in ([[1.0]], [[1.0, 0.0], [0.0]], None):
+        with pytest.raises(SpecError, match="has the shape"):
+            average(x * y, two, covariance)
+    for rtol in (0, -1.0, np.nan, "small"):
+        with pytest.raises(SpecError, match="is not a relative tolerance"):
+            average(tanh(x), one, [[1.0]], rtol)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="negative eigenvalue"):
         average(x * y, two, [[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(Ambiguous):
