@@ -198,8 +198,8 @@ def counted(term: Expr, recursion: bool = False) -> CountedTerm:
 
     With ``recursion`` the term belongs to a recursion over layers, which adds it L times; a term with a
     Kronecker delta of the layers is added only once. A factor ``over_layers`` counts as L. Raises
-    :class:`NotApplicable` for a power of L that is not linear in alpha and gamma, for a factor ``a + b`` that
-    contains L, and for a power of a function that is not a positive integer.
+    :class:`NotApplicable` for a power of L that is not linear in alpha and gamma, for a factor ``a + b``, or
+    a power of one, that contains L, and for a power of a function that is not a positive integer.
 
     >>> from sympy import Function
     >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)
@@ -215,8 +215,8 @@ def _functions(e: Expr) -> Iterator[str]:
 
     A function whose argument contains another function, such as ``phi(f(t))``, is not yielded: it is of order
     one in L. So are all other factors, for example ``1 + x``. Functions under the sign of a sum or integral
-    are yielded. Raises :class:`NotApplicable` for a factor ``a + b`` that contains L, and for a power of a
-    function that is not a positive integer.
+    are yielded. Raises :class:`NotApplicable` for a factor ``a + b``, or a power of one, that contains L, and
+    for a power of a function that is not a positive integer.
     """
     if isinstance(e, Sum | Integral):
         yield from _functions(e.function)
@@ -232,8 +232,11 @@ def _functions(e: Expr) -> Iterator[str]:
         yield from [str(e.base.func)] * int(e.exp)
     elif isinstance(e, AppliedUndef) and not any(isinstance(y, AppliedUndef) for y in e.args):
         yield str(e.func)
-    elif isinstance(e, Add) and e.has(L):
-        raise NotApplicable(f"the size of the factor {e}, a sum that contains L, is not counted")
+    elif isinstance(e, Add | Pow) and e.has(L):
+        raise NotApplicable(
+            f"the size of the factor {e} is not counted, because it contains L and is no power of L: write a "
+            "power such as 1/L"
+        )
 
 
 # -- the balance -----------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class CrossLayer(Summarised):
         owners = {
             f"R_{f.lhs.func}{p.name}": str(f.lhs.func) for f in self.fields for p in self.perturbed_sources
         }
-        field = self.theory.program.field_of(owners[name])
+        field = self.theory.program.field_of(owners.get(name, ""))
         if field is not None and not field.layered:
             raise KeyError(f"site = {site}: {field.name} has no layers: leave site out")
         each = [e for e in self.responses if str(e.lhs.func) == name]

@@ -72,9 +72,9 @@ def whitened_deep(theory: Theory) -> Theory:
     The input kernel between samples is the identity. ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are
     projections on n, the direction of the targets; the scalars ``Delta(t)`` and ``f(t)`` keep their names,
     and the constant ``y`` is the length of the target vector. Raises :class:`NotApplicable` for nonlinear
-    networks, weights of samples, targets of several outputs and theories that are reduced already, if
-    something moves in a direction orthogonal to the targets, and for errors that are not linear in the
-    outputs.
+    networks, theories without an input kernel or targets of samples, weights of samples, targets of several
+    outputs and theories that are reduced already, if something moves in a direction orthogonal to the
+    targets, and for errors that are not linear in the outputs.
 
     >>> from derive import mean_field, mlp
     >>> from derive.program import ell
@@ -108,7 +108,12 @@ class _Whitened:
                 "out"
             )
         roles = theory.program.roles
-        self.kernel, self.target = roles.kernel or "K_x", roles.target or "y"
+        if roles.kernel is None or roles.target is None:
+            raise NotApplicable(
+                "whitened data: the theory needs samples with an input kernel and targets, as those of mlp; "
+                "random data have neither"
+            )
+        self.kernel, self.target = roles.kernel, roles.target
         if any(len(a.args) > 1 for e in theory.scalars for a in e.rhs.atoms(Function(self.target))):
             raise NotApplicable(
                 "whitened data: the program has several outputs, whose targets have several directions; use "

@@ -632,14 +632,16 @@ class Counting:
         at = {start.index.index: member} if start.index is not None else {}
         summed_units, free_units = (start.rows, start.cols) if back else (start.cols, start.rows)
         v, size = self.vector_or_input(e.vector, env, step), self.size(summed_units, at)
-        variance = one_power(sympify(start.variance).subs(at))
+        initial = sympify(start.variance).subs(at)
+        random = initial != 0  # a matrix that starts at zero has updates only
+        variance = one_power(initial)
         # The mean square of an entry is the variance divided by N. If the columns are those of given data, it
         # is the variance divided by a number that does not depend on N.
         power = variance - (S.Zero if start.cols.given else S.One)
         use, opposite = (start.name, member, back), (start.name, member, not back)
-        parts = [self.source(use, p, (power + size) / 2) for p in v]
+        parts = [self.source(use, p, (power + size) / 2) for p in v if random]
         response_power = size + (power - self.size(free_units, at)) / 2
-        for b in self.multiplied.get(opposite, ()):
+        for b in self.multiplied.get(opposite, ()) if random else ():
             for q in b:
                 deficit = (top(b) - q.power).expand()
                 deficit = deficit if deficit.is_number else S.Zero

@@ -942,7 +942,13 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         ]
         if counted.stopped is not None:
             diverging = diverging or [f"the count of powers ends with {when}: {counted.stopped}"]
-        vanishing = [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in hidden if start[x] != 0]
+        vanishing = [
+            f"{_called(x)} is zero at the start"
+            if start[x] is None
+            else f"{_called(x)} vanishes as N^({start[x]}) at the start"
+            for x in hidden
+            if start[x] != 0
+        ]
         broken += [*diverging, *vanishing]
         stable = not diverging
     for group, what in ((outputs_, "outputs"), (hidden, "features")) if stable else ():

@@ -38,7 +38,7 @@ from derive.reduce.whitened import (
     whitened_limits,
     whitened_steps,
 )
-from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
+from tests.derive.once import isotropic, mean_field, mlp, moment_steps, two_layer, whitened
 from tests.derive.programs import hidden_layer
 from tests.numerics.renaming import with_names
 
@@ -178,6 +178,12 @@ def test_samples_that_are_no_indices_of_vectors_are_refused(options, reason):
     """Errors that are not a linear function of outputs differ with the basis, and so do several targets."""
     with pytest.raises(NotApplicable, match=reason):
         whitened_deep(mean_field(mlp(1, **options)))
+
+
+def test_random_data_are_not_whitened():
+    """They have no samples, and the theory came back unchanged under the title "whitened data"."""
+    with pytest.raises(NotApplicable, match="random data have neither"):
+        whitened_deep(mean_field(isotropic(2, data="full-batch")))
 
 
 def test_general_data_is_not_whitened():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sympy import Function, Symbol, cos
+from sympy import Function, Symbol, cos, sqrt
 
 from derive.calculus.symbols import L, ell
 from derive.depth import cross_layer
@@ -83,6 +83,9 @@ def test_what_is_no_power_is_refused():
         counted(L**gamma * L ** (alpha * gamma), recursion=False)
     with pytest.raises(NotApplicable, match="is not counted"):
         counted(1 / Function("C")(ell), recursion=False)
+    for factor in (1 + L, 1 / (1 + L), sqrt(1 + L)):
+        with pytest.raises(NotApplicable, match="it contains L and is no power of L"):
+            counted(factor * Function("C")(ell), recursion=False)
     assert counted(over_layers * Symbol("c") / L, recursion=True).power[0] == 1
 
 

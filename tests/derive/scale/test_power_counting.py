@@ -167,3 +167,13 @@ def test_growth_ends_a_count():
     assert "tanh" in found.stopped
     assert found.power("h", 1) == 1
     assert found.power("f") is None
+
+
+def test_matrices_that_start_at_zero_have_no_size():
+    """Their variance, zero, was counted as N^0."""
+    program = mlp(2, "tanh")
+    zero = [replace(m, initial=replace(m.initial, variance=Integer(0))) for m in program.matrices]
+    counted = count_powers(replace(program, matrices=tuple(zero)), 1)
+    assert counted.power("h", 1, step=0) is None
+    assert counted.power("h", 2, step=0) is None
+    assert counted.power("z", 2, step=0) == 0
