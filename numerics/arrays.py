@@ -174,7 +174,7 @@ def torch_device(name: str) -> Device:
     from torch import cuda, empty
 
     is_graphics_card = name.startswith("cuda")
-    # On a graphics card an operation needs three times the bytes that it needs in NumPy, where arrays of
+    # On a graphics card an operation may need three times the bytes that it needs in NumPy, where arrays of
     # zeros take no memory until they are written. Only a third of the free memory of a graphics card is
     # therefore counted as available.
     memory = cuda.mem_get_info(name)[0] // 3 if is_graphics_card else CPU.memory

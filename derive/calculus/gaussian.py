@@ -194,9 +194,9 @@ class _Term:
             elif isinstance(x, erf | sign):
                 line = _poly(x.args[0], variables, 1)
                 a, m = tuple(line.coeff_monomial(v) for v in variables), line.coeff_monomial(1)
-                # The sign of a linear form is sign(k) times the sign of the form divided by k. Here k is the
-                # first nonzero coefficient of a variable if this coefficient is a number, so that x+y and
-                # 2*x+2*y give the same quotient. Else k is 1.
+                # The sign of a linear form f is sign(k) sign(f/k). Here k is the first nonzero coefficient of
+                # a variable if this coefficient is a number, so that x+y and 2*x+2*y give the same quotient
+                # f/k. Else k is 1.
                 if isinstance(x, sign):
                     k = next((k for k in a if k != 0), S.One)
                     k = k if k.is_number else S.One

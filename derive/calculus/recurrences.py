@@ -538,8 +538,8 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
     """
     u = tuple(reversed(u))
     # `always` is the greatest common divisor of the values of the polynomial with the coefficients u at all
-    # integers. The first len(u) values determine it, because each further value is a linear combination of
-    # these values with integer coefficients.
+    # integers. The values at 0, 1, .., len(u) - 1 determine it, because each further value is a linear
+    # combination of these values with integer coefficients.
     always = gcd(*[_horner(u, at) for at in range(len(u))])
     first, *others, bound = abs(u[0]), *(-abs(c) for c in u[1:]), 1
     while _horner((first, *others), bound) <= 0:

@@ -457,7 +457,7 @@ class PowerSeries:
                 "define it in modules, as in modules=[{'phi': phi}, 'numpy']"
             )
         # Common subexpressions (cse) are not extracted if a coefficient contains a sum, an integral or an
-        # average, because such a subexpression might contain a bound variable.
+        # average, because a common subexpression might contain a bound variable.
         bound = any(
             getattr(x, "is_averaged", isinstance(x, ExprWithLimits))
             for c in self.coefficients
@@ -516,10 +516,11 @@ class PowerSeries:
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        # `missed` estimates the truncation error if the geometric series of ratio q z converges, late *
-        # z**half < early, with z = Abs(variable)**step. `early` and `late` are the largest sizes of the first
-        # and of the last coefficients among the WINDOW last ones. The estimate is infinite otherwise, and if
-        # `late` is zero at the values of its symbols.
+        # The estimate is `missed` if late * z**half < early with z = Abs(variable)**step: the geometric
+        # series that continues the last terms then converges. `early` and `late` are the largest sizes among
+        # the first and among the last of the last coefficients (at most WINDOW), and late/early is their
+        # ratio over `half` powers of z. Otherwise the estimate is infinite. It is also infinite at values of
+        # the symbols at which `late` is zero.
         return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:

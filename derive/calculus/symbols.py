@@ -130,13 +130,13 @@ def expression(value: Any, key: str = "value") -> Any:
     derive.errors.ProgramError: depth = 'L + 1': must be a number or a SymPy expression; text is not evaluated
     """
     if isinstance(value, Real) and hasattr(value, "dtype"):
-        # A NumPy number stands for the digits that NumPy prints: float32(0.1) is 0.1, and not
+        # A real number of NumPy stands for the digits that NumPy prints: float32(0.1) is 0.1, and not
         # 0.100000001490116.
         value = Float(str(value))
     result = None
     with suppress(SympifyError):
         if isinstance(value, tuple):
-            # sympify would evaluate text inside of a tuple.
+            # Each entry is converted by itself, because sympify would evaluate text inside of a tuple.
             result = Tuple(*(expression(entry, key) for entry in value))
         elif isinstance(value, Basic | MatrixBase) or not isinstance(value, Iterable):
             result = converted(value)

@@ -271,9 +271,10 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         for e in (*limit.integrals, *limit.correlations)
         if e.lhs.args and e.lhs.args[0] == tau and not e.rhs.has(Integral) and e.lhs.args[1:2] != (tau_,)
     }
-    # A function whose equation contains itself, directly or through other functions, cannot be eliminated.
-    # Such a function is in a cycle of the graph with the edges `edges`, each from a function to a function in
-    # its equation. Examples are updates of two weights of one block, each of which contains the other.
+    # A function whose equation contains the function itself, directly or through other functions, cannot be
+    # eliminated. Such a function is in a cycle of the graph with the edges `edges`, each from a function to a
+    # function in its equation. Examples are updates of two weights of one block, each of which contains the
+    # other.
     needs = [(n, str(x.func)) for n, e in inside.items() for x in e.rhs.atoms(AppliedUndef)]
     edges = [(n, m) for n, m in needs if m in inside]
     parts = strongly_connected_components((list(inside), edges))

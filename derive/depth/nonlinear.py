@@ -202,8 +202,8 @@ class _Effective:
         returned. The definition is added to the order parameters.
         """
         # V_mn(time, past) is the average of the derivatives of phi of orders m and n at two times, and equals
-        # V_nm(past, time). The factor with the lower order is written first, and for equal orders that at
-        # time t.
+        # V_nm(past, time). The factor with the lower order is written first. For equal orders, a factor at
+        # time t is written first.
         if m > n or (m == n and past == t):
             m, n, time, past = n, m, past, time
         now, then = (self.covariance.xreplace(w) for w in ({s: t}, {t: s}))

@@ -1089,9 +1089,9 @@ class Gradients:
         first, *_ = _family(weight)
         members = between(first.index, solved.low, solved.high, weight.name)
         chosen = indicator(needed(members, self._in_range(first)))
-        # If `solved.family` is false, only the member `solved.low` of the family has this update. The update
-        # is written for any member, with the index of the family in place of `solved.low`, and multiplied by
-        # the indicator `chosen`.
+        # If `solved.family` is false, only the member `solved.low` of the family has this update. If the
+        # family has other members (`chosen` is not 1), the update is written for any member, with the index
+        # of the family in place of `solved.low`, and multiplied by the indicator `chosen`.
         if chosen != 1 and not solved.family:
 
             def anywhere(e: Any) -> Expr:
@@ -1307,8 +1307,8 @@ def _slope(e: Expr, x: Dummy) -> Expr:
         return Mul(*[y for y in e.args if y is not inside[0]], _slope(inside[0], x))
     if isinstance(e, Pow) and e.exp.is_number:
         return e.exp * e.base ** (e.exp - 1) * _slope(e.base, x)
-    # The derivative of a step function is a Dirac delta. It is replaced by zero, as if no unit of a network
-    # were exactly at the step.
+    # The derivative of a step function contains a Dirac delta. The delta is replaced by zero, as if no unit
+    # of a network were exactly at the step.
     return _with_tanh(e.diff(x).replace(DiracDelta, lambda *_: S.Zero))
 
 

@@ -104,8 +104,8 @@ def roles_of(program: Parts) -> Roles:
         targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
     position = _position(program, {*indices, *samples}, of_layers.get("field"))
     if _indices_of_field(program, of_layers.get("field")) - {ell, t, sample, position}:
-        # The fields of the layers have other indices than samples and positions. The kernels of layers in
-        # results do not have such indices, so that these fields get no role.
+        # The fields of the layers have other indices than the layer, the time, the sample and the position.
+        # The kernels of layers in results do not have other indices, so that these fields get no role.
         of_layers = {}
     return Roles(
         **of_layers,

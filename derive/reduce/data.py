@@ -182,7 +182,8 @@ def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     node = next(iter(q.definition.atoms(Response)))
     # `local` are the equations whose terms contain neither memory nor a sum. Their right-hand sides replace
     # fields in the body of the response. If a field is left after that, the response has memory or the
-    # equations contain sums. Otherwise the body contains only sources at time t.
+    # equations contain sums. The result is then None, and also if the definition of the response contains a
+    # sum. Otherwise all sources in the body are at time t.
     local = (e for e in reversed(theory.equations) if not any(x.remembers or x.over for x in e.terms))
     body = defined(node.body, [(e.lhs, e.rhs) for e in local])
     if any(theory.program.field_of(str(a.func)) for a in body.atoms(AppliedUndef)) or q.definition.has(Sum):

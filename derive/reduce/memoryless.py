@@ -455,7 +455,8 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
     for term in Add.make_args(kernel.expand() if isinstance(kernel, Add) else kernel):
         free, moving = term.as_independent(t, as_Add=False)
         swapped, bases = _positive(moving)
-        # write powers and exponentials of t - s as products of one factor of t and one of s
+        # write exponentials of t - s, and powers with t - s in the exponent, as products of one factor of t
+        # and one of s
         for part in Add.make_args(swapped.expand().xreplace(bases)):
             now = part.as_independent(t, as_Add=False)[1]
             if now.has(s):

@@ -671,9 +671,10 @@ class _Bottlenecks:
             conditions.append(
                 f"the singular value falls, and is one at a time of order {ended(where, time, decrease.size)}"
             )
-        # The power counting ends at the time when C_h0 is as large as c_h(1)^2. c_h(1) is a power of X, the
-        # integral of C_g over time, with the coefficient `kept`. This follows from sigma^2 = gamma0 t c_g(1)
-        # c_h(1), where sigma is the singular value of the weights, t = X/C_g and c_g(1)^2 = C_g.
+        # If the exponent `rise` is positive, the power counting of the first layer ends at the time when C_h0
+        # is as large as c_h(1)^2. c_h(1) is a power of X, the integral of C_g over time, with the coefficient
+        # `kept`. This follows from sigma^2 = gamma0 t c_g(1) c_h(1), where sigma is the singular value of the
+        # weights, t = X/C_g and c_g(1)^2 = C_g.
         kept = squared.coefficient * kernel.coefficient ** (S.One / 2) / gamma0
         rise = simplify(self.balance.squares() - 2 * squared.power - kernel.power + 2)
         if rise.is_positive:

@@ -179,7 +179,8 @@ def batch_noise(theory: Theory) -> BatchNoise:
             "the theory has no samples, and the noise of batches needs them: derive it with data='online'"
         )
     _, kernel = kernel_of_modes(theory)
-    # Only the random part of the fields is needed: `signal` is the part of the target.
+    # The parts of the fields that the targets give are set to zero here, because only the random parts are
+    # needed. `signal` below is the part of the targets in the loss.
     targets = {a: S.Zero for r in linear_form(theory).rows for a in r.given.atoms(AppliedUndef)}
     propagators, weight, input_factor = (
         cross_layer(theory.map(lambda e: e.xreplace(targets))),

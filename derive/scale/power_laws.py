@@ -323,8 +323,9 @@ def fixed_data(theory: Theory) -> FixedData:
 
     definition = theory.order_parameter("R_vu").definition
     (response,) = definition.atoms(Response)
-    # Contribution of mode k to R_vu. R_vu contains v with the factor ``response.body / v``, the response of v
-    # to a source in h0 is `into_h0`, and u0 enters h0 with the factor `input_factor`.
+    # `contribution` is the contribution of mode k to R_vu, a product of three factors. R_vu contains v with
+    # the factor ``response.body / v``, the response of v to a source in h0 is `into_h0`, and u0 enters h0
+    # with the factor `input_factor`.
     contribution = response.body / v(k, t) * input_factor * into_h0
     errors = transfer(theory, "Delta")
     closed = errors.operators["Delta"].subs({x.operator: sample_response for x in errors.kernels})

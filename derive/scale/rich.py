@@ -222,8 +222,8 @@ class RankOne(ConditionalResult):
         down_a_layer = sizes[c_h(ell + 1, t)].subs(ell, ell - 1).subs(sigma(ell - 1, t), sigma(ell, t))
         neighbours = {c_h(ell, t): down_a_layer, c_g(ell, t): sizes[c_g(ell, t)]}
         neighbours |= {x.subs(t, s): e.subs(t, s) for x, e in neighbours.items()}
-        # `speed` is d(log sigma)/dt, because `rates[1].rhs` is the derivative of sigma^2 for a singular value
-        # sigma.
+        # `speed` is d(log sigma)/dt, because `self.rates[1].rhs` is the derivative of sigma^2 for a singular
+        # value sigma.
         speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)
         memories = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
         kernels = memories[0].subs(ell, ell - 1), memories[1].subs(ell, ell + 1)
@@ -1097,8 +1097,8 @@ class RichBalance:
         remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
         profile_change = averaged(derivative(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
         p = Dummy("p", positive=True)
-        # t = int dX/c^2 has the leading power 1 - 2 q of X, and the correction of c adds one with the power
-        # late_power. The symbol p stands for either.
+        # t = int dX/c^2 has the leading power 1 - 2 q of X, and the correction of c adds the power
+        # late_power. The symbol p stands for either of these powers.
         spent = integrate(X ** (p - 1), (X, 0, X))
         shift = -derivative((1 + e) ** -2) * spent.subs(p, late_power) / spent.diff(X).subs(p, 1 - 2 * q) / X
         time_change = -self.source * simplify(shift * X**d)
@@ -1216,9 +1216,9 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     singular_value, top = kernel ** (1 / (2 * law.depth)), kernel ** (S.One / 2)
     squares = integrated_kernel ** law.balance.squares()
     bottom = singular_value**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
-    # size of the second iteration of the response of the first layer over the size of the first iteration,
-    # (gamma0 t)^2 C_h0 C_g(2): the second has the further factors gamma0 C_h0 and gamma0 C_g(2), each with an
-    # integral over time
+    # `iterated` is the ratio (gamma0 t)^2 C_h0 C_g(2) of the second iteration of the response of the first
+    # layer to the first iteration: the second has the further factors gamma0 C_h0 and gamma0 C_g(2), each
+    # with an integral over time
     iterated = squares * (gamma0 * late * top / singular_value) ** 2
     if any(power_in(iterated, y) != 0 for y in (late, gamma0)):
         raise NotApplicable(
@@ -1264,7 +1264,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
             # initial value gives, plus a remainder that is smaller at late times.
             integral = expand(integrate(response, (then, first, now)) / now)
             row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
-            # The first layer has a row of its own, because its h responds by gamma0 C_h0 to lowest order.
+            # The first layer has a row of its own, because the response of h(1) is gamma0 C_h0 to lowest
+            # order.
             if e.name == "h":
                 row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
         else:

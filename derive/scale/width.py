@@ -1191,7 +1191,7 @@ class _Symmetry:
             return shifts
         degree = shape_of(e, arguments).degree
         # A homogeneous function such as relu has a degree: if its argument is multiplied by N^x, its value is
-        # multiplied by N^(degree x). The degree is used for functions of one argument.
+        # multiplied by N^(degree x). The degree is used for functions of one field.
         if degree is not None and len(arguments) == 1:
             return [degree * shifts[0]]
         self.rows += shifts

@@ -178,8 +178,9 @@ class PaperLatex(Arranged, LatexPrinter):
         negative = expr.exp.is_Rational and expr.exp.is_negative
         if negative and expr.exp.is_Integer and expr.base.is_Symbol:
             return f"{self._print(expr.base)}^{{{self._print(expr.exp)}}}"
-        # Other powers with a negative rational exponent are written as a fraction here. SymPy's method passes
-        # 1/(1 + x)**2 on as a product, which this printer writes as a power again.
+        # Negative integer powers of a symbol, such as x**-2, were handled above. All other powers with a
+        # negative rational exponent are written as a fraction here. SymPy's method passes 1/(1 + x)**2 on as
+        # a product, which this printer writes as a power again.
         if negative:
             return rf"\frac{{1}}{{{self._print(expr.base**-expr.exp)}}}"
         return str(super()._print_Pow(expr))

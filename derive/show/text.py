@@ -71,8 +71,8 @@ class PaperText(Arranged, StrPrinter):
         method = getattr(expr, "_sympystr", None)
         return str(method(self)) if method is not None else str(super().emptyPrinter(expr))
 
-    # Expressions without a method of their own go to `emptyPrinter`. Partition, a class of the path integral,
-    # does too: SymPy's printer would take it for its set partition of the same name.
+    # Expressions for whose class this printer has no method go to `emptyPrinter`. Partition, a class of the
+    # path integral, does too: SymPy's printer would take it for its set partition of the same name.
     _print_Basic = _print_Partition = emptyPrinter
 
     def _print_Entries(self, expr: Any) -> str:

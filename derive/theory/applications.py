@@ -69,7 +69,7 @@ def equal_time_pairs(
     applications = list(uses)
     # Pairs of uses of one random matrix that may respond to each other: one use with the matrix and one with
     # its transpose. If the matrix is correlated with its transpose (`symmetry` is not 0), any two uses are a
-    # pair.
+    # pair, and so is a use with itself.
     coupled = [
         (a, b)
         for a in applications
@@ -974,7 +974,8 @@ def _name_sources(reading: Reading) -> None:
             of_same_matrix = any(tags[j][0] == matrix for j in same_named)
             name = f"{name}_{matrix}_{head}" if of_same_matrix and head else f"{name}_{matrix}"
         names.append(name)
-    # Sources that still have the same name after the names of matrix and vector were added are numbered.
+    # Different sources at a common layer that still have one name after the names of matrix and vector were
+    # added are numbered.
     keys: list[tuple[str, bool, int]] = []
     for i, (name, site) in enumerate(zip(names, sites, strict=True)):
         apart = {

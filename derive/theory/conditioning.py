@@ -125,9 +125,9 @@ class _Derivation:
     def theory(self) -> Theory:
         """Return the theory: equations, sources with covariances, order parameters and tangent kernel."""
         equations, scalars = self.reading.equations(self.condition, self.parameter)
-        # Sources of two different uses a and b of one matrix are correlated if they use the same members of
-        # its family, and if both have the same orientation or the matrix is correlated with its transpose
-        # (`symmetry`).
+        # Sources of two different uses a and b of one random matrix are correlated if they use the same
+        # members of its family, and if both have the same orientation or the matrix is correlated with its
+        # transpose (`symmetry`).
         for a, b in combinations([x.canonical() for x in self.uses], 2):
             strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
             if strength != 0 and a.is_random and a.meets(b):

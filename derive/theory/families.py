@@ -103,9 +103,9 @@ class _FamilySearch:
             failed = [end for end in ends if not self.fits(end)]
             if not failed:
                 break
-            # The separate equations `failed` contradict values of order parameters beyond their range. Such a
-            # value is not a base case of the family, so that other separate equations that need it are left
-            # out of the families too.
+            # The separate equations `failed` of first or last layers contradict values of order parameters
+            # beyond the range of layers of these order parameters. Such a value is not a base case of the
+            # family, so that other separate equations that need it are left out of the families too.
             contradicted = {key for end in failed for key in self.beyond(end)}
             ends = [end for end in ends if end not in failed and not contradicted & self.beyond(end)]
         sources = tuple(self.joined(self.theory.sources, ends))

@@ -109,7 +109,8 @@ def vector(
     kept = tuple(sorted(occurring, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
     # `taken` lists for each index the different arguments x, such as a + k, in which the vector contains this
-    # index. If there is exactly one, x becomes the argument of the Vector; otherwise the index itself does.
+    # index; the list is empty for an index of `members`. If there is exactly one, x becomes the argument of
+    # the Vector; otherwise the index itself does.
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
     return Vector(body, site, kept, tuple(arguments))
 

@@ -81,8 +81,8 @@ def symmetric_positive(
     without a file, and begin with ``makes``, such as "makes a kernel that ". Raises SpecError for a matrix
     that is not symmetric positive semidefinite beyond rounding.
     """
-    # Relative rounding error of the entries. It is at least that of float64, because the eigenvalues below
-    # are computed in float64.
+    # `eps` is the relative rounding error of the entries. It is at least that of float64, because the
+    # eigenvalues below are computed in float64.
     eps = max(precision, float(np.finfo(np.float64).eps))
     scale = float(np.abs(k).max())
     asymmetry = float(np.abs(k - k.T).max())

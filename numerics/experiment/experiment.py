@@ -348,7 +348,7 @@ def _table(path: Path) -> NDArray[Any]:
     left out. Raises ValueError if no line of numbers is left, for names that do not fit the columns, and for
     a later cell that is not a number.
     """
-    # Excel writes a byte-order mark at the start of a file; "utf-8-sig" leaves it out.
+    # Excel may write a byte-order mark at the start of a file; "utf-8-sig" leaves it out.
     lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     rows = list(dropwhile(_is_comment, lines))
     names = _names_of_columns(rows[0]) if rows else []

@@ -167,8 +167,8 @@ class VariableBuilder:
             q = self.theory.get(name)
             if q is None or (name != TANGENT_KERNEL and ell not in q.symbol.args):
                 continue
-            # A quantity with other indices, such as positions of outputs, is left out: results have no
-            # dimension for them.
+            # A quantity with an index that is not a dimension of results, such as positions of outputs, is
+            # left out.
             if not {str(x) for x in q.symbol.args} <= {*DIMENSIONS}:
                 continue
             terms = [Addend(q.symbol)] if q.kind != "observable" else list(q.rest)

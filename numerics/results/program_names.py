@@ -359,8 +359,8 @@ def _dimension(
     dim = str(known.get(index, problem.author_names([index.name])[0]))
     if dim in RESERVED and index not in known:
         dim = f"{dim}_index"
-    # The standard dimensions, such as "sample" and "layer", count from one. An index with other values
-    # therefore gets a dimension of its own, whose name also contains that of the variable.
+    # The standard dimensions, such as "sample" and "layer", count from one. An index of samples or layers
+    # with other values therefore gets a dimension of its own, whose name also contains that of the variable.
     if index in known and values != tuple(range(1, len(values) + 1)):
         dim = f"{dim}_of_{name}"
     if sizes.setdefault(dim, values) != values:

@@ -382,8 +382,8 @@ class _Ensemble:
                     if self.progress is not None:
                         self.progress(done, seeds)
         except KeyboardInterrupt:
-            # There are no averages yet if fewer than two networks are done, or if only some variables of the
-            # last one were added.
+            # There are no averages if fewer than two networks are done, or if variables were already added of
+            # a network that is not yet counted in `done`.
             if done < 2 or set(spread.counts.values()) != {done}:
                 raise
             raise Interrupted(averages("partial")) from None

@@ -459,7 +459,8 @@ def _solved(
             solution = method.run(problem, kernels, progress)
             break
         except Unserved as reason:
-            # The method found only in the run that it cannot solve the problem, for example an average in it.
+            # The method found only in the run that it cannot solve the problem, for example because of an
+            # average in the problem.
             failed[method.name] = SpecError("solver.method", method.name, str(reason), "another method")
         except NotConverged as reason:
             failed[method.name] = reason

@@ -240,7 +240,8 @@ def checks_of(
     authored = self_correlations(problem)
     checks += identities.correlations(solution, correlation_error(problem, solution), letters, authored)
     # If the theory is not linear or is solved by paths, averages over sampled paths are checked: by the
-    # direct evaluation, by Stein's lemma for responses, and for rules in steps by the lazy limit.
+    # direct evaluation, by Stein's lemma for responses, and for rules in steps by the lazy limit if the
+    # problem has a gamma0.
     if not linear:
         checks += sampled.direct_evaluation(problem, effort) + sampled.responses(problem, effort)
         if not flow and gamma0 in problem.numbers:

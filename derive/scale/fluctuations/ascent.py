@@ -352,8 +352,8 @@ class DrivenSteps:
             second = self._key(x.hats[1].field, at)
             symmetric = x.hats[0].field.func == x.hats[1].field.func
             if symmetric and first < second:
-                # The term has a factor 1/2 and is written out in both orders of the pair, (first, second) and
-                # (second, first). Only one of them is stored.
+                # Both response fields are those of one field. The term has a factor 1/2 and is written out in
+                # both orders of the pair, (first, second) and (second, first). Only one of them is stored.
                 return
             pair = WeightedPair(weight, (True, first), (True, second), parameter)
             for u, v in dict.fromkeys([(first, second), (second, first)]):

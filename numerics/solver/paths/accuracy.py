@@ -632,7 +632,7 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
         for k, (estimate, bound) in zip((-2, -1), misses, strict=True):
             if estimate > allowed or (grid.age is None and len(tried[k].grid.outputs) < len(times)):
                 continue
-            # If further replicas lose their accuracy to rounding, the grid is refined again.
+            # If further replicas lose their accuracy to rounding, the next grid is tried.
             with suppress(NotConverged):
                 settled = _confirmed(tried, k, bound, integrator)
                 if settled.seen <= allowed:

@@ -261,7 +261,7 @@ class Growing:
         self.least = PIVOT
         self.given: Iterator[NDArray[np.intp]] = iter(())
         # numpy.zeros takes memory only where it is written, so that on the CPU entries that are never reached
-        # need none
+        # need no memory
         self.rows, self.inverse, self.damped = self.device.zeros(3, count, most, most)
         if self.ridge:
             diagonal = self.damped.reshape(count, -1)[:, :: most + 1]
@@ -430,7 +430,7 @@ def _pivoted(
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
     np.divide(covariances, scale * transposed(scale), out=rest)
     # The diagonal is divided by the variance and not by the product of two roots, whose rounding would make
-    # equal ratios differ. Of equal ratios, the first one becomes the pivot.
+    # equal ratios differ. Without `given_pivots`, the first one of equal ratios becomes the pivot.
     diagonal[...] = covariances.diagonal(axis1=1, axis2=2) / variance
     both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
     replicas, rows = np.arange(count), np.empty((count, m, 2 * m))
