@@ -71,8 +71,9 @@ class PaperText(Arranged, StrPrinter):
         method = getattr(expr, "_sympystr", None)
         return str(method(self)) if method is not None else str(super().emptyPrinter(expr))
 
-    # Expressions for whose class this printer has no method go to `emptyPrinter`. Partition, a class of the
-    # path integral, does too: SymPy's printer would take it for its set partition of the same name.
+    # Expressions go to `emptyPrinter` if this printer has a method neither for their class nor for one of its
+    # base classes except Basic. Partition, a class of the path integral, goes there too: SymPy's printer
+    # would take it for its set partition of the same name.
     _print_Basic = _print_Partition = emptyPrinter
 
     def _print_Entries(self, expr: Any) -> str:

@@ -291,8 +291,8 @@ class LinearMarch:
         self.values[touched] = fresh[touched]
         for x in lowered.rests:
             touched[x.target[x.at(time)]] = True
-        # Order parameters of one time depend on each other without cycles, so that this fixed-point iteration
-        # ends. It has at most MOST_LEVELS passes.
+        # If order parameters of one time depend on each other without cycles, this fixed-point iteration
+        # ends. It has at most MOST_LEVELS passes; `_step`, which calls this method, refuses cycles.
         for _ in range(MOST_LEVELS):
             updated = fresh.copy()
             for x in lowered.rests:

@@ -624,8 +624,8 @@ class SampledFluctuations:
             return Move(self.values, direction, start, step)
         # After the step, the covariance of the pivots (sources that are not linear combinations of earlier
         # ones) is 1 + step * inner in the basis of the change. It must stay positive definite, so that the
-        # norm of `inner` limits the step. The largest entry of `mixed`, the change of the other sources,
-        # limits the step too.
+        # norm of `inner` limits the step. The largest entry of `mixed`, the block of the other sources with
+        # the pivots, limits the step too.
         inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0
         largest = max(inner, np.abs(change.mixed).max(initial=0.0))
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)

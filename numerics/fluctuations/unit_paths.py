@@ -553,8 +553,8 @@ def solve_saddle(
     sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
     seeds = np.random.SeedSequence(seed).spawn(len(sites))
     paths = [UnitPaths(x, samples, s) for x, s in zip(sites, seeds, strict=True)]
-    # Order parameters of one time may depend on each other, but without cycles. They begin at some value,
-    # here 1, and are evaluated again until they change by rounding errors only.
+    # Order parameters of one time may depend on each other, but not in cycles, which are refused. They begin
+    # at some value, here 1, and are evaluated again until they change by rounding errors only.
     values = np.ones(lowered.parameters.count)
     for time in range(lowered.sizes.times):
         for _ in range(MOST_LEVELS):

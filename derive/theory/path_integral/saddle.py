@@ -460,9 +460,9 @@ class Assembly:
         Source and responses come from the random part of the matrix, memory from its updates.
         """
         leg = next(x for x in self.action.legs if x.use.same_use(a))
-        # `leg` is this product as the action stores it: if its matrix belongs to a family, at the declared
-        # index, such as W(ell) for W(ell - 1). Its terms have the indices of the leg. `moved` replaces them,
-        # and the layer, by those of the product a.
+        # `leg` is the product a as the action stores it: if its matrix belongs to a family, at the declared
+        # index, such as W(ell) for W(ell - 1). The terms of the leg have the indices of the leg. `moved`
+        # replaces them, and the layer, by those of the product a.
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
         if a.layers and a.member != leg.use.member:
             moved[ell] = ell + (a.member - leg.use.member)
