@@ -173,8 +173,8 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     for a in _occurrences(expr, target):
         others = [x for x in Mul.make_args(expr) if x != a]
         if a in Mul.make_args(expr) and not any(x.has(a) for x in others):
-            # The product contains the occurrence `a` of the function once, as a factor: its derivative by `a`
-            # is the product of the other factors.
+            # The product contains the occurrence `a` of the function `target` once, as a factor: the
+            # derivative of the product by `a` is the product of the other factors.
             slope = Mul(*others)
         else:
             slot = Dummy("slot")

@@ -516,11 +516,11 @@ class PowerSeries:
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        # The estimate is `missed` if late * z**half < early with z = Abs(variable)**step: the geometric
-        # series that continues the last terms then converges. `early` and `late` are the largest sizes among
-        # the first and among the last of the last coefficients (at most WINDOW), and late/early is their
-        # ratio over `half` powers of z. Otherwise the estimate is infinite. It is also infinite at values of
-        # the symbols at which `late` is zero.
+        # The estimate is `missed` if late * z**half < early with z = Abs(variable)**step, because the
+        # geometric series that continues the last terms then converges. Otherwise the estimate is infinite,
+        # also at values of the symbols at which `late` is zero. `early` and `late` are the largest absolute
+        # values in the first and in the last part of the last coefficients (at most WINDOW); the two parts
+        # are `half` powers of z apart.
         return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:

@@ -592,7 +592,8 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     start, gradients = f"{correlation}_0_0", f"{net.overlap}_0_0"
     forward = sizes(steps, STEADY, of=(output, readout_response, start, f"{correlation}_1_1", gradients))
     # `smooth` maps the change of each average of a smooth activation to the changes of the correlations on
-    # which the average depends. The power of L of the former is the largest power among the latter.
+    # which the average depends. The power of L of the change of an average is the largest power of these
+    # changes.
     smooth = {"KE_1": (f"E_{up}_1", stream), "KD_1_1": (stream,)}
     change_sizes = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
     later = at_all_steps(two, STABLE)
