@@ -98,8 +98,8 @@ def linear_rules(problem: Problem) -> Refusal | None:
 def linear_updates(problem: Problem) -> Refusal | None:
     """Refuse rules whose steps are nonlinear in the gradient, for the method of infinite depth.
 
-    This method adds up the updates of all layers. The refusal names a rule that it accepts. None if all rules
-    are linear.
+    This method adds up the updates of all layers. At symbolic depth the refusal names a rule that the method
+    accepts. None if all rules are linear.
     """
     no = linear_rules(problem)
     if no is None or problem.depth is not None:

@@ -343,9 +343,10 @@ class Growing:
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ product
 
     def moments(self, v: PathArray, start: int = 0) -> PathArray:
-        """Return ``<v z^T>``, the averages of values over all paths times normal numbers, from ``start`` on.
+        """Return ``<v z^T>``, the averages over all paths of values v times normal numbers z.
 
-        ``v`` has shape (replicas, entries, paths), the result (replicas, entries, numbers).
+        ``v`` has shape (replicas, entries, paths), the result (replicas, entries, numbers). ``start`` is the
+        position of the first normal number in the result.
         """
         points = self.normals.shape[2]
         folded = v[..., :points]
@@ -360,7 +361,8 @@ class Growing:
 
         ``moments`` are those of v (:meth:`moments`). Responses are computed to the first ``entries`` entries
         x and to those at the positions ``present``, which come after them. The result is zero for entries
-        between these, and for entries that are not drawn yet. The last axis ends with a complete step.
+        between these, and for entries that are not drawn yet. The last axis
+        is as long as the entries of whole steps.
 
         Stein's lemma is ``<v x^T> = <d v / d x> C``, with the covariance C of the entries, to which a ridge
         is added: directions in which the sources hardly vary, of which the paths contain no information, are
@@ -416,12 +418,12 @@ def _pivoted(
 ) -> tuple[Array, Array, NDArray[np.intp], Array]:
     """Return Cholesky factors L of ``covariances`` in each replica, with pivots.
 
-    Pivots with the largest ratio to their ``variance`` come first. Those with a ratio above ``least`` are
-    taken, or those that are ``given_pivots``; ``scale`` are the roots of the variances. The results are the
-    columns of L; the inverse, which gives normal numbers from entries; the pivots, -1 if a replica has fewer;
-    and the largest negative variance, relative to its own variance, that was set to zero. Raises NotPositive
-    if one is below -CUT, or if a given pivot has no positive variance: later pivots would get the normal
-    numbers of the earlier ones.
+    The next pivot is the entry with the largest ratio of its conditional variance, given the earlier pivots,
+    to its ``variance``. Pivots are taken while a ratio is above ``least``; or they are the ``given_pivots``, in
+    this order. ``scale`` are the roots of the variances. The results are the columns of L; the inverse, which
+    gives normal numbers from entries; the pivots, -1 if a replica has fewer; and, for each replica, the size of
+    the most negative ratio, which is set to zero. Raises NotPositive if a ratio is below -CUT, or if that of a
+    given pivot is not positive.
     """
     count, m = variance.shape
     # `both` holds two matrices side by side: the covariance that remains after each pivot, and the factors

@@ -2,8 +2,8 @@
 
 Replicas differ in their paths and in their kernels; they are marched side by side, so that the overhead of a
 step is shared. Arrays of quantities have shape ``(replicas, steps, entries, samples)``, with their indices
-flattened into ``entries``; averages are stored in the order of the products that give them, ``(replicas, t,
-indices at t, s, indices at s)``. :mod:`numerics.solver.paths.solve` prepares a march and collects its
+flattened into ``entries``; averages are stored, where possible, in the order of the products that give them,
+``(replicas, t, indices at t, s, indices at s)``. :mod:`numerics.solver.paths.solve` prepares a march and collects its
 results.
 """
 
@@ -108,9 +108,9 @@ class AverageRecipe:
 
 @dataclass
 class PastTerm:
-    """Term ``sum_s k(t, s) x(s)`` of a field, with a kernel k and a quantity x at earlier times s.
+    """Term ``sum_s k(t, s) x(s)`` of a field, with a kernel k and a quantity x at times s up to t.
 
-    The kernel has the indices of the field, the time s, the summed indices ``inner`` that x has too, and last
+    The kernel has the indices of the field, the time s unless ``present``, the summed indices ``inner`` that x has too, and last
     ``gone`` summed indices that x does not have; ``sizes`` are the lengths of the summed ones, ``entries``
     the number of entries of x at one time. ``reading`` evaluates the kernel. If ``present``, the sum is only
     s = t. If ``steady``, the kernel does not depend on t; ``total`` is then the sum over the steps before
@@ -147,8 +147,8 @@ class PathMarch:
 
     ``samples`` are the numbers of paths of the replicas, of which the largest is stored. Normal numbers are
     ``matched`` as in :class:`~numerics.solver.paths.gaussian.Latents`. ``ridge`` is that of Stein's lemma; if
-    it is None, it is DAMPING times the number of entries of a source, at most that of paths, over the square
-    of the number of paths. With ``asymmetry`` the march follows a perturbation that breaks a symmetry.
+    it is None, it is DAMPING times the number of entries of a group of sources at all steps, at most the
+    number of paths, over the square of the number of paths. With ``asymmetry`` the march follows a perturbation that breaks a symmetry.
 
     With ``whole``, all quantities are computed and stored at all steps, also those that no later step or
     average reads. Order parameters that no step reads are computed after the last step, or not at all without
@@ -318,7 +318,8 @@ class PathMarch:
         """Draw the sources of block ``index`` at step ``now``, conditional on earlier values of their group.
 
         A block is a set of sources that are drawn at once; a group is the set of all sources correlated with
-        them. Sources that are constant in time are drawn only at step 0.
+        them. Sources that are constant in time are drawn only at step 0, unless responses to them follow from
+        Stein's lemma.
         """
         nodes = self.model.blocks[index]
         group = group_of(self.model, nodes[0])
@@ -420,7 +421,7 @@ class PathMarch:
     def leaves(self, q: Quantity, now: int) -> list[Any]:
         """Return the values at step ``now`` of all variables in the expression of the quantity ``q``.
 
-        The variables are other quantities, sums over the past, and numbers. Each value is broadcastable to
+        The variables are other quantities, sums over the past, weights times vectors, and numbers. Each value is broadcastable to
         (replicas, one axis for each index of q, paths).
         """
         values: list[Any] = []
@@ -539,7 +540,7 @@ class PathMarch:
         return total.reshape(self.replicas, *sizes, total.shape[-1])
 
     def add_last_step(self, now: int) -> None:
-        """Add the values of step ``now - 1`` to all running sums over the past.
+        """Add the values of step ``now - 1`` to the running sums over the past that exclude the present.
 
         This is done before a value of step ``now`` replaces one of the last step: quantities that only
         running sums read are not stored for longer.
@@ -582,6 +583,7 @@ class PathMarch:
         """Compute and store the scalar ``e``, or the order parameter ``e(t, s)`` at one step.
 
         ``kind`` is "row" for t = now and s < now, "column" for t < now and s = now, "now" for t = s = now.
+        Each kind stores all of these values of a symmetric correlation (:meth:`mirrored`).
         """
         if e.node in self.mirrored_nodes:
             self.mirrored(e, now)
@@ -914,7 +916,7 @@ def _axes(e: PathEntry) -> IndexSymbols:
     """Return the axes of the array of an order parameter or scalar in memory.
 
     They are t, indices at t, s, indices at s, as the product over paths gives them, if these are all indices
-    of ``e``; otherwise they are in the order in which ``e`` is written.
+    of ``e``; otherwise they are in the order in which ``e`` is written, or with t first without s.
     """
     for c in e.averages.values():
         if isinstance(c, PathCorrelation):
@@ -1044,7 +1046,7 @@ class Tangents:
         return derivatives
 
     def finish(self, now: int) -> None:
-        """Compute the derivatives of step ``now`` that sums over the past will read at later steps."""
+        """Compute the derivatives of step ``now`` that later steps will read."""
         for node, groups in self.ways.items():
             for group in groups if node in self.kept else ():
                 self.of(node, group, now)

@@ -48,8 +48,8 @@ def paired(model: Model) -> list[bool]:
     """Return for each population whether its paths come in pairs with opposite values of all sources.
 
     This is in addition to the pairs of paths in which only the :func:`flipped` groups of sources change sign.
-    Pairs are not used if all quantities of the population are even or odd under a sign change of all sources,
-    of the flipped ones, or of the others, because they would then only repeat averages. They are not used for
+    Pairs are not used if each quantity of the population is even or odd under a sign change of all sources,
+    of the flipped ones, or of those that are not flipped, because they would then only repeat averages. They are not used for
     a population with one group of sources.
     """
     tables = model.tables
@@ -70,8 +70,8 @@ def flipped(model: Model) -> frozenset[int]:
     other half, so that an average of a function that is odd in these sources vanishes exactly. At the start,
     where sums over the past are empty, networks have such a symmetry: outputs and gradients change sign with
     the readout (:class:`_SignsAtStart`). The averages in the scalars of the theory are examined in causal
-    order. If the function in an average is not odd, a group is added that makes it odd and increases the
-    number of odd averages; of several such groups it is the last one. For a population without such groups
+    order. If the function in an average is not odd, a group that makes it odd and increases the number of
+    odd averages is added, if there is one; of several such groups it is the last one. For a population without such groups
     its last group is taken. The result holds positions in ``model.groups``.
     """
     tables = model.tables

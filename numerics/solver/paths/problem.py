@@ -106,8 +106,8 @@ def solve_paths(
     than POOR if the file states none. ``unknown_errors`` gives the reason if replicas do not bound the errors
     of kernels (:func:`unknown`) or of the grid.
 
-    Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for insufficient
-    memory, :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` if an
+    Raises :class:`~numerics.errors.SpecError` for a ``solver.samples`` that is odd or too small and for
+    insufficient memory, :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` if an
     accuracy is out of reach.
     """
     for more in (1, 2, 4):
@@ -540,8 +540,8 @@ class _Attempt:
         """Solve replicas, add their variables to ``into``, and yield the watched values of each.
 
         ``samples`` is the number of paths, ``numbers`` are the numbers of the replicas, which determine their
-        seeds. The watched values of a replica are its losses and errors by name, from which a search computes
-        standard error and bias.
+        seeds. The watched values of a replica are its losses and errors by name, or those of
+        :meth:`by_author`; a search computes standard error and bias from them.
         """
         numbers, watched = list(numbers), []
         # Replicas with half as many paths as those in `beside` are solved with these in one march (`joined`).
@@ -638,8 +638,8 @@ class _Attempt:
     def refuse_rounded_numbers(self, left: float, numbers: Mapping[str, Array]) -> None:
         """Raise NotConverged if the rounding error is too large relative to the scalars of a solution.
 
-        ``left`` is the absolute rounding error, ``numbers`` are the scalars by name. Scalars that have
-        diverged are not refused here, because the message of divergence is more helpful.
+        ``left`` is the absolute rounding error, ``numbers`` are the scalars by name. Nothing is
+        refused here if one of them has diverged, because the message of divergence is more helpful.
         """
         sizes = [np.abs(x).reshape(*x.shape[:2], -1).max(axis=2) for x in numbers.values()]
         if not any(has_run_away(x).any() for size in sizes for x in size):
@@ -674,7 +674,7 @@ class _Attempt:
         """Raise NotConverged if rounding errors exceed the required accuracy.
 
         The accuracy is ACCURACY if the file states none. ``share`` is the absolute rounding error divided by
-        the size of the errors of outputs. An infinite share is not refused.
+        the size of the errors of outputs, or of the scalars of a program without outputs. An infinite share is not refused.
         """
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
             key, value = self.problem.key_and_value("network.gamma0")
@@ -748,7 +748,7 @@ def integrator_for(problem: Problem) -> Integrator:
     """Return collocation of the outputs if the theory allows it, and an explicit rule otherwise.
 
     The explicit rule is used if coefficients of the training rule depend on time, if the error is a
-    discontinuous function of the output, if updates are not sums over errors times gradients, and if no
+    discontinuous function of the output, if updates are not sums over errors times gradients, or if no
     tangent kernel is known. Its order is SMOOTH, or ROUGH with noise or functions that are not smooth. The
     order of collocation is the same, but at most GRADIENTS, or ROUGH with weight decay.
     """

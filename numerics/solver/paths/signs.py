@@ -200,7 +200,8 @@ def _jumps(body: Expr, step: Expr, variable: Symbol) -> bool:
     """Return whether ``body`` jumps where the argument of ``step``, a sign or Heaviside function, vanishes.
 
     The zeros of the argument are found by solving for ``variable``, a symbol in it. The result is false for
-    ``x*sign(x)``, for example, which is continuous at zero.
+    ``x*sign(x)``, for example, which is continuous at zero, and true if no
+    zero is found.
     """
     low = S.NegativeOne if isinstance(step, sign) else S.Zero
     change = body.xreplace({step: S.One}) - body.xreplace({step: low})

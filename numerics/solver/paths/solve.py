@@ -155,13 +155,14 @@ def solve_particles(  # noqa: PLR0913 - public signature
         For forms of a theory that sampled paths refuse, such as flows.
     ValueError
         For missing values and data, for a kernel of the data that is not symmetric positive semidefinite, for
-        numbers of steps, paths or replicas that are too small, for a negative ``ridge``, for other
-        ``responses``, for ``"jacobian"`` if a function jumps, and for a parameter of a training rule that
+        numbers of steps, paths or replicas that are too small, for an odd number of paths, for a negative
+        ``ridge``, for other ``responses``, for ``"jacobian"`` if a function jumps, and for a parameter of a training rule that
         leaves its interval at a step.
     Diverged
         If an average is not finite.
     NotConverged
-        If the error of one sample crosses zero and its sign enters a training step.
+        If the error of one sample crosses zero and its sign enters a training step, or if a covariance of
+        sources is not positive semidefinite.
 
     Notes
     -----
@@ -173,7 +174,7 @@ def solve_particles(  # noqa: PLR0913 - public signature
     ``"auto"`` takes derivatives if no function between source and response jumps, and if the whole theory is
     linear or the source has no more than 24 entries. So few entries need little time, and single entries of
     responses are not smoothed. With more entries ``"auto"`` takes the lemma: the same time, spent on more
-    paths and the lemma, gives a smaller error of fields and correlations. If some steps take the lemma, the
+    paths and the lemma, gives a smaller error of fields and correlations. If ``"auto"`` takes the lemma in some steps, the
     responses in the result are computed a second time: from derivatives along some of the paths, or from the
     lemma without a ridge if a function jumps or if derivatives take too long. A response computed again is
     left out, at all layers, if its root mean square standard error is more than half of the root mean square
@@ -557,7 +558,8 @@ class Prepared:
         """Return the number of entries of a weight with an entrywise rule, in a replica of ``samples`` paths.
 
         A matrix has an entry for each pair of paths, or for each path and coordinate of the inputs if these
-        are given; a vector has one entry for each path.
+        are given; a vector has one entry for each path. All of them are counted for each value of the indices
+        of the weight, and for each unit with attributes.
         """
         row_units, column_units = (max((self.units.get(n, 1) for n in nodes), default=1) for nodes in x.nodes)
         partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else column_units * samples
@@ -568,7 +570,8 @@ class Prepared:
         """Return two counts of floating-point numbers, from which the memory of a replica is estimated.
 
         The first is the number stored for each path. The second is the number in arrays that do not depend on
-        the number of paths: Cholesky factors of covariances of sources, and order parameters.
+        the number of paths: Cholesky factors of covariances of sources, order parameters, and the weights of
+        the updates of a flow by collocation.
         """
         model = self.model
         past = model.read_later(self._found())
@@ -606,7 +609,7 @@ class Prepared:
         return self._derivatives(paths) / 8 * (DERIVATIVE + self.most / SPEED)
 
     def _march_seconds(self, samples: int) -> float:
-        """Return the estimated seconds of a replica of ``samples`` paths, without derivatives."""
+        """Return the estimated seconds of matrix products and calls in a replica of ``samples`` paths."""
         paths, factors, calls = self._march_work
         return (samples * paths + factors) / SPEED + calls * CALL
 
@@ -904,7 +907,8 @@ def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> 
 def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
     """Return the values on the paths of an expression ``e`` of fields, at the steps ``times``.
 
-    Layers and samples are those chosen by ``paths``. Raises ValueError if ``e`` has no field of the theory.
+    Layers and samples are those chosen by ``paths``. Raises ValueError if ``e`` has no field of the theory,
+    or if no layer has all of its fields.
     """
     fields = {x for x in e.atoms(AppliedUndef) if march.tables.is_random(x)}
     layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []

@@ -186,9 +186,9 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
         another ``rule``, a kernel of the data that is not symmetric positive semidefinite, and a parameter
         of a training rule that leaves its interval at a step.
     Diverged
-        If a value is not finite.
+        If a value is not finite, or if the integrator of a flow fails.
     NotConverged
-        For a flow that cannot be integrated to its end.
+        For a flow whose rates of change are evaluated too many times.
 
     Examples
     --------
