@@ -86,7 +86,8 @@ def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
     Means of outputs are zero.  For linear networks the means of all kernels are those of the solution
     ``theory`` at time 0.  For nonlinear networks, and if ``theory`` is sampled, the means of kernels are
     those of the feature kernel of the first layer, and of its gradient kernel if it is the only layer.
-    Kernels are left out if ``theory`` does not hold them. The result is None if it does not hold outputs.
+    Kernels are left out unless ``theory`` holds feature and gradient kernels. The result is None if
+    ``theory`` does not hold outputs.
     """
     if not has_controls(problem) or OUTPUT not in theory:
         return None
@@ -105,7 +106,7 @@ def _first_layer(problem: Problem) -> tuple[dict[int, Array], dict[int, Array]]:
     """Return the mean initial feature and gradient kernels of the first hidden layer, by layer position.
 
     Units of this layer are independent, so that the means are Gaussian averages.  Both dicts are empty if
-    these cannot be computed; the gradient kernels are empty for several layers.
+    these cannot be computed; the gradient kernels are empty for several layers or outputs.
     """
     try:
         solution = solve_lazy(
@@ -195,11 +196,12 @@ class LinearResponse:
 
         delta f(t+1) = delta f(t) + k(t) [delta K Delta(t) - K(t,t) c(t) delta f(t)].
 
-    ``delta K`` is the change of the feature kernel of layer l, multiplied in nonlinear networks by the
-    gradient kernel ``G^{l+1}(t,t)``. The response to the initial outputs and to the kernel of each layer is
-    computed separately. K, Delta and c are those of the solution ``theory``; c is the ratio of the changes
-    of error and output from one time to the next, at least 0, and 1 if the output does not change. A flow
-    is integrated by Euler steps between its output times, with K, Delta and c of the earlier time.
+    ``delta K`` is the change of the feature kernel of layer l, multiplied in nonlinear networks with one
+    output by the gradient kernel ``G^{l+1}(t,t)``. The response to the initial outputs and to the kernel of
+    each layer is computed separately. K, Delta and c are those of the solution ``theory``; c is the ratio of
+    the changes of error and output from one time to the next, at least 0, and 1 if the output does not
+    change. A flow is integrated by Euler steps between its output times, with K, Delta and c of the earlier
+    time.
     """
 
     def __init__(self, problem: Problem, theory: xr.Dataset) -> None:
@@ -269,7 +271,7 @@ class LinearResponse:
 
         They are ``delta K Delta(t_k)`` with the error signal Delta, of shape (networks, layers, samples x
         outputs). ``delta K`` is the deviation of one layer's kernel from its mean, multiplied in nonlinear
-        networks by the gradient kernel of the next layer.
+        networks with one output by the gradient kernel of the next layer.
         """
         error = self.error[k].reshape(-1, self.channels)
         features = start.features
@@ -347,8 +349,8 @@ class NetworkControls:
 
         They are the projections of initial outputs on ``v``, the sum of the theory's errors over time, and on
         ``K v`` with the initial tangent kernel K; then for each layer the trace of the initial feature
-        kernel, its quadratic form in ``v``, and the trace of the gradient kernel. With too few networks the
-        last three are summed over layers.
+        kernel, its quadratic form in ``v`` summed over outputs, and the trace of the gradient kernel. With
+        too few networks the last three are summed over layers.
         """
         start, error = self.start, self.response.error
         v = error.sum(axis=0)
@@ -473,9 +475,9 @@ def with_controls(
     ``networks`` holds plain means and standard errors, ``kept`` variables of each network by name, networks
     first, and ``start`` the exact means of initial networks.  Plain means remain for variables without
     control variates, and for all variables if ``kept`` has no outputs or ``theory`` no tangent kernel. For
-    a square loss the loss of the mean error is added.  If there are regressions, the attribute ``start`` of
-    the result compares initial networks with their exact means: the largest absolute z-score, how many
-    numbers were compared, and the degrees of freedom.
+    a square loss the loss of the mean error is added, if ``kept`` holds errors.  If there are regressions,
+    the attribute ``start`` of the result compares initial networks with their exact means: the largest
+    absolute z-score, how many numbers were compared, and the degrees of freedom.
     """
     means: dict[str, SampleMean] = {}
     errors, dof = kept.get("error"), networks.attrs["seeds"] - 1

@@ -419,11 +419,11 @@ def _pivoted(
     """Return Cholesky factors L of ``covariances`` in each replica, with pivots.
 
     The next pivot is the entry with the largest ratio of its conditional variance, given the earlier pivots,
-    to its ``variance``. Pivots are taken while a ratio is above ``least``; or they are the ``given_pivots``, in
-    this order. ``scale`` are the roots of the variances. The results are the columns of L; the inverse, which
-    gives normal numbers from entries; the pivots, -1 if a replica has fewer; and, for each replica, the size of
-    the most negative ratio, which is set to zero. Raises NotPositive if a ratio is below -CUT, or if that of a
-    given pivot is not positive.
+    to its ``variance``. Pivots are taken while a ratio is above ``least``; or they are the ``given_pivots``,
+    in this order. ``scale`` are the roots of the variances. The results are the columns of L; the inverse,
+    which gives normal numbers from entries; the pivots, -1 if a replica has fewer; and, for each replica, the
+    size of the most negative ratio, which is set to zero. Raises NotPositive if a ratio is below -CUT, or if
+    that of a given pivot is not positive.
     """
     count, m = variance.shape
     # `both` holds two matrices side by side: the covariance that remains after each pivot, and the factors

@@ -3,8 +3,8 @@
 Replicas differ in their paths and in their kernels; they are marched side by side, so that the overhead of a
 step is shared. Arrays of quantities have shape ``(replicas, steps, entries, samples)``, with their indices
 flattened into ``entries``; averages are stored, where possible, in the order of the products that give them,
-``(replicas, t, indices at t, s, indices at s)``. :mod:`numerics.solver.paths.solve` prepares a march and collects its
-results.
+``(replicas, t, indices at t, s, indices at s)``. :mod:`numerics.solver.paths.solve` prepares a march and
+collects its results.
 """
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ class AverageRecipe:
 class PastTerm:
     """Term ``sum_s k(t, s) x(s)`` of a field, with a kernel k and a quantity x at times s up to t.
 
-    The kernel has the indices of the field, the time s unless ``present``, the summed indices ``inner`` that x has too, and last
-    ``gone`` summed indices that x does not have; ``sizes`` are the lengths of the summed ones, ``entries``
-    the number of entries of x at one time. ``reading`` evaluates the kernel. If ``present``, the sum is only
-    s = t. If ``steady``, the kernel does not depend on t; ``total`` is then the sum over the steps before
-    ``done``.
+    The kernel has the indices of the field, the time s unless ``present``, the summed indices ``inner`` that
+    x has too, and last ``gone`` summed indices that x does not have; ``sizes`` are the lengths of the summed
+    ones, ``entries`` the number of entries of x at one time. ``reading`` evaluates the kernel. If
+    ``present``, the sum is only s = t. If ``steady``, the kernel does not depend on t; ``total`` is then the
+    sum over the steps before ``done``.
     """
 
     memory: PastSum
@@ -148,7 +148,8 @@ class PathMarch:
     ``samples`` are the numbers of paths of the replicas, of which the largest is stored. Normal numbers are
     ``matched`` as in :class:`~numerics.solver.paths.gaussian.Latents`. ``ridge`` is that of Stein's lemma; if
     it is None, it is DAMPING times the number of entries of a group of sources at all steps, at most the
-    number of paths, over the square of the number of paths. With ``asymmetry`` the march follows a perturbation that breaks a symmetry.
+    number of paths, over the square of the number of paths. With ``asymmetry`` the march follows a
+    perturbation that breaks a symmetry.
 
     With ``whole``, all quantities are computed and stored at all steps, also those that no later step or
     average reads. Order parameters that no step reads are computed after the last step, or not at all without
@@ -421,8 +422,8 @@ class PathMarch:
     def leaves(self, q: Quantity, now: int) -> list[Any]:
         """Return the values at step ``now`` of all variables in the expression of the quantity ``q``.
 
-        The variables are other quantities, sums over the past, weights times vectors, and numbers. Each value is broadcastable to
-        (replicas, one axis for each index of q, paths).
+        The variables are other quantities, sums over the past, weights times vectors, and numbers. Each value
+        is broadcastable to (replicas, one axis for each index of q, paths).
         """
         values: list[Any] = []
         for x in self.leaves_of[q.node]:

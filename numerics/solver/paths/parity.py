@@ -49,8 +49,8 @@ def paired(model: Model) -> list[bool]:
 
     This is in addition to the pairs of paths in which only the :func:`flipped` groups of sources change sign.
     Pairs are not used if each quantity of the population is even or odd under a sign change of all sources,
-    of the flipped ones, or of those that are not flipped, because they would then only repeat averages. They are not used for
-    a population with one group of sources.
+    of the flipped ones, or of those that are not flipped, because they would then only repeat averages. They
+    are not used for a population with one group of sources.
     """
     tables = model.tables
     signed = {n for i in flipped(model) for n in model.groups[i]}
@@ -71,8 +71,8 @@ def flipped(model: Model) -> frozenset[int]:
     where sums over the past are empty, networks have such a symmetry: outputs and gradients change sign with
     the readout (:class:`_SignsAtStart`). The averages in the scalars of the theory are examined in causal
     order. If the function in an average is not odd, a group that makes it odd and increases the number of
-    odd averages is added, if there is one; of several such groups it is the last one. For a population without such groups
-    its last group is taken. The result holds positions in ``model.groups``.
+    odd averages is added, if there is one; of several such groups it is the last one. For a population
+    without such groups its last group is taken. The result holds positions in ``model.groups``.
     """
     tables = model.tables
     scalars = [tables.scalars[node] for kind, node in model.order if kind == "scalar"]

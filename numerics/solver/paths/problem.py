@@ -107,8 +107,8 @@ def solve_paths(
     of kernels (:func:`unknown`) or of the grid.
 
     Raises :class:`~numerics.errors.SpecError` for a ``solver.samples`` that is odd or too small and for
-    insufficient memory, :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` if an
-    accuracy is out of reach.
+    insufficient memory, :class:`~numerics.errors.Diverged` with the step, and
+    :class:`~numerics.errors.NotConverged` if an accuracy is out of reach.
     """
     for more in (1, 2, 4):
         try:
@@ -674,7 +674,8 @@ class _Attempt:
         """Raise NotConverged if rounding errors exceed the required accuracy.
 
         The accuracy is ACCURACY if the file states none. ``share`` is the absolute rounding error divided by
-        the size of the errors of outputs, or of the scalars of a program without outputs. An infinite share is not refused.
+        the size of the errors of outputs, or of the scalars of a program without outputs. An infinite share
+        is not refused.
         """
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
             key, value = self.problem.key_and_value("network.gamma0")

@@ -156,8 +156,8 @@ def solve_particles(  # noqa: PLR0913 - public signature
     ValueError
         For missing values and data, for a kernel of the data that is not symmetric positive semidefinite, for
         numbers of steps, paths or replicas that are too small, for an odd number of paths, for a negative
-        ``ridge``, for other ``responses``, for ``"jacobian"`` if a function jumps, and for a parameter of a training rule that
-        leaves its interval at a step.
+        ``ridge``, for other ``responses``, for ``"jacobian"`` if a function jumps, and for a parameter of a
+        training rule that leaves its interval at a step.
     Diverged
         If an average is not finite.
     NotConverged
@@ -174,11 +174,12 @@ def solve_particles(  # noqa: PLR0913 - public signature
     ``"auto"`` takes derivatives if no function between source and response jumps, and if the whole theory is
     linear or the source has no more than 24 entries. So few entries need little time, and single entries of
     responses are not smoothed. With more entries ``"auto"`` takes the lemma: the same time, spent on more
-    paths and the lemma, gives a smaller error of fields and correlations. If ``"auto"`` takes the lemma in some steps, the
-    responses in the result are computed a second time: from derivatives along some of the paths, or from the
-    lemma without a ridge if a function jumps or if derivatives take too long. A response computed again is
-    left out, at all layers, if its root mean square standard error is more than half of the root mean square
-    of its values. This may happen by the lemma for sources that are nearly equal at neighbouring times.
+    paths and the lemma, gives a smaller error of fields and correlations. If ``"auto"`` takes the lemma in
+    some steps, the responses in the result are computed a second time: from derivatives along some of the
+    paths, or from the lemma without a ridge if a function jumps or if derivatives take too long. A response
+    computed again is left out, at all layers, if its root mean square standard error is more than half of the
+    root mean square of its values. This may happen by the lemma for sources that are nearly equal at
+    neighbouring times.
 
     Examples
     --------
