@@ -101,8 +101,8 @@ class CorrectionsPlan:
     def left_of(self, effort: Effort) -> Effort:
         """Return ``effort`` with its work reduced by the estimated work of deriving the corrections.
 
-        The remaining work is spent on training finite networks. Nothing is subtracted if no corrections are
-        derived because the problem is a flow, or because deriving them would take too long.
+        The remaining work is spent on training finite networks. Nothing is subtracted for a flow, for a
+        program of many definitions, and for an effort whose share is less than the time DERIVING.
         """
         spent = 0.0 if self.reason in (SHORT, FLOW) else DERIVING + self.seconds
         return replace(effort, work=effort.work - 1e9 * spent)

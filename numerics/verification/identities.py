@@ -312,7 +312,7 @@ def output_changes(problem: Problem) -> list[Check]:
 
     ``f(t+1) - f(t)`` must be ``k(t) K Delta(t)`` with the errors Delta and the learning rate k, divided by
     the number of samples if the loss is a mean. K is the theory's expression for the tangent kernel, with the
-    gradient kernels G at t+1 and the feature kernels H at t: a product of matrices changes by the sum over
+    gradient kernels G(t+1,t) and the feature kernels H(t,t): a product of matrices changes by the sum over
     its factors, with later factors at t+1 and earlier factors at t, at any step size. The list is empty if
     the march cannot solve the unreduced theory, if this has no tangent kernel, and for a flow that is not
     from an experiment file.
@@ -344,8 +344,8 @@ def output_changes(problem: Problem) -> list[Check]:
 def rounding(small: Problem) -> float:
     """Return the allowed rounding error of a solution, relative to the largest entry of each variable.
 
-    A number is a sum of T P terms in each layer, for T times and P samples; each of T steps adds the rounding
-    error of such a sum.
+    A number is a sum of T P C terms in each layer, for T times, P samples and C outputs; each of T steps adds
+    the rounding error of such a sum.
     """
     return EPS * len(small.times) ** 2 * small.sample_count * small.outputs * ((small.depth or 1) + 1)
 
@@ -389,11 +389,12 @@ def correlations(
     letters: Mapping[str, str] = LETTERS,
     authored: Sequence[str] = (),
 ) -> list[Check]:
-    """Return checks that each correlation and kernel of a solution is symmetric and positive semidefinite.
+    """Return checks that correlations of a solution are symmetric and positive semidefinite.
 
-    ``off`` is the relative error that is allowed beside rounding, because correlations of a flow on power-law
-    data are interpolated. ``letters`` maps names of variables to their symbols in the table. ``authored`` are
-    names, given by the program's author, of correlations of a vector with itself.
+    These are the correlations in CORRELATIONS and ``authored`` that the solution holds. ``off`` is the
+    relative error that is allowed beside rounding, because correlations of a flow on power-law data are
+    interpolated. ``letters`` maps names of variables to their symbols in the table. ``authored`` are names,
+    given by the program's author, of correlations of a vector with itself.
     """
     checks = []
     for name in CORRELATIONS:
@@ -482,7 +483,8 @@ def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
 def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """Return checks of the loss before training.
 
-    On fixed samples it must be the loss of outputs that are zero, within the standard error if there is one.
+    On fixed samples it must be the loss of outputs that are zero, within a multiple of the standard error if
+    there is one.
     On random data, of an experiment file, training and test loss must be equal. At finite width the initial
     outputs have a variance, which is proportional to 1/gamma0^2 and adds to the loss: from solutions at two
     values of gamma0 the loss without it is extrapolated, and must be that of zero outputs.
