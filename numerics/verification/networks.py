@@ -85,12 +85,12 @@ def train(
     """Train finite networks of the planned widths; return a dataset of means over networks for each width.
 
     Random numbers come from solver.seed; they are independent at each width, and for each number ``repeat``
-    of the training. With the solution ``theory`` of a problem on fixed samples, regressions on fluctuations
-    of each initial network are subtracted from means (:mod:`.controls`). ``variances`` names variables for
-    which the result also holds N times the variance over networks, with its standard error. ``effort``
-    limits the bytes of kernels, and of the values of each network; variables whose values do not fit have
-    no variance. ``progress`` is called with the numbers of trained and of all networks. Raises Diverged if a
-    network diverges.
+    of the training. With the solution ``theory`` of an experiment file on fixed samples, regressions on
+    fluctuations of each initial network are subtracted from means (:mod:`.controls`). ``variances`` names
+    variables for which the result also holds N times the variance over networks, with its standard error.
+    ``effort`` limits the bytes of kernels, and of the values of each network; variables whose values do not
+    fit have no variance. ``progress`` is called with the numbers of trained and of all networks. Raises
+    Diverged if a network diverges.
     """
     problem = Problem.of(source)
     streams = np.random.SeedSequence(problem.solver.seed).spawn((1 + repeat) * len(plan.widths))

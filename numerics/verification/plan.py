@@ -297,7 +297,8 @@ def measured_kernels(
     training. Otherwise the positions of times are returned. Kernels of all pairs of samples are measured at
     the start and where kernels are compared, the last time or the position ``end`` of an earlier one; at
     all times if that takes at most FEW_ENTRIES numbers; and at no time if those at all times would exceed
-    ``effort.kernel`` bytes. Traces are measured there and at a few times at which they are drawn.
+    ``effort.kernel`` bytes. Traces are measured where kernels are compared and at a few times at which they
+    are drawn.
     """
     count = len(problem.times)
     whole = keeps_pairs(problem, effort)

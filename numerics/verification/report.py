@@ -171,7 +171,7 @@ class Report:
     __str__ = table
 
     def _repr_html_(self) -> str:
-        """Return the verdict and the table as HTML for a notebook."""
+        """Return title, verdict and table as HTML for a notebook."""
         return fragment(self)
 
     @property

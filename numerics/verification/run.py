@@ -292,7 +292,7 @@ def _symbolic(problem: Problem, source: object) -> Program | None:
     """Return the program of a problem with the number of layers as a symbol.
 
     ``source`` is the argument of :func:`verify`. None if the number of layers is fixed in a program or
-    theory.
+    theory, and for a :class:`.Problem` of a program.
     """
     if problem.experiment is not None:
         return program_of(problem.experiment, L)

@@ -102,7 +102,7 @@ IN_STEPS = "the series of a flow is checked for experiment files only; a rule in
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
     """Return checks of the series in gamma0, and a note for the report.
 
-    There is a check for each of loss, errors, kernels and responses that the results hold.
+    There is at most one check for each of loss, errors, kernels and responses that the results hold.
     Theories that are linear in their fields are checked by :func:`fitted`, others by :func:`sampled`. If the
     series cannot be checked, the list is empty and the note states the reason.
     """
@@ -325,12 +325,13 @@ def compared(
 ) -> dict[str, tuple[float, float, int, float]]:
     """Return how well measured coefficients of gamma0^2 agree with those of the series, by variable.
 
-    ``series`` is the expansion, ``found`` the result of :func:`differences`. The values are the largest
-    ``|z|`` of the entries, its limit, the number of entries with noise, and the tolerance. Compared are
-    losses and errors halfway and at the end. Kernels are compared between the end and each of three times:
-    the start, the middle and the end, for all layers and samples. The limit is Sidak's with Student's t, plus
-    the truncation error of the polynomial. The tolerance is the median allowed difference, relative to the
-    largest entry of the coefficient.
+    ``series`` is the expansion, ``found`` the result of :func:`differences`. The values are the ``|z|``
+    of the entry with the largest ratio of ``|z|`` to its limit, this limit, the number of entries with noise,
+    and the tolerance. Compared are losses and errors halfway and at the end. Kernels and responses are
+    compared between the end and each of three times: the start, the middle and the end, for all layers and
+    samples. The limit is Sidak's with Student's t, plus the truncation error of the polynomial. The tolerance
+    is the median allowed difference, relative to the largest entry of the coefficient, or 0 if no entry has
+    noise.
     """
     rows = {}
     dof = int(found.attrs["replicas"]) - 1

@@ -148,7 +148,8 @@ def _at_other_times(problem: Problem, points: int, end: float) -> Problem:
 def _on_samples(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Problem:
     """Return the problem on the training samples at positions ``pick``, with at most one test point.
 
-    Its times are those of :func:`_at_other_times`.
+    Its times are those of :func:`_at_other_times`. All samples of a program are kept if its arrays cannot be
+    cut (:func:`_sample_axes`).
     """
     seen, experiment = problem.seen, problem.experiment
     tested = [seen] if problem.sample_count > seen else []

@@ -22,8 +22,8 @@ def edge_of_stability(problem: Problem, theory: xr.Dataset) -> int | None:
     """Return the position of the first time, at least one, from which deviations of networks grow, or None.
 
     These are deviations of outputs of finite networks from the solution ``theory``, to first order. None if
-    they never grow, and also if this is not known: for programs, flows, momentum, entrywise rules and random
-    data, and without tangent kernels.
+    they never grow, and also if this is not known: for programs, flows, momentum, entrywise rules, random
+    data and units with positions, and if ``theory`` does not hold tangent kernels, errors and outputs.
     """
     if problem.experiment is None or not has_controls(problem) or problem.flow:
         return None
