@@ -164,8 +164,8 @@ def controlled_values(values: Array, controls: Array) -> tuple[Array, int]:
     ``y``. With the fit ``b`` of all samples, residuals ``e``, leverages ``h`` and the weights ``g`` of the
     intercept the result is ``b_0 + e_i (1 - g_i)/(1 - h_i)`` (Sherman and Morrison).
 
-    Constant controls are left out. If there are fewer than LEVERAGE samples for each fitted number, all
-    controls are left out.
+    Constant controls are left out. If there are fewer than LEVERAGE samples for each fitted coefficient,
+    all controls are left out.
     """
     n, m = values.shape
     sets = controls if controls.ndim == 3 else controls[None]

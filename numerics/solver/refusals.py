@@ -158,7 +158,7 @@ def samples_not_asked(problem: Problem) -> Refusal | None:
 
 
 def steady_data(problem: Problem) -> Refusal | None:
-    """Refuse given arrays in fields or updates that change from step to step; the method reads data once."""
+    """Refuse given arrays in fields, scalars or updates that change in time; the method reads data once."""
     program = problem.program
     updates = (u for w in program.trained() for u in w.update.terms)
     return _moving(problem, [*(d.rhs for d in program.definitions), *(u.coefficient for u in updates)])

@@ -391,7 +391,8 @@ def correlations(
 ) -> list[Check]:
     """Return checks that correlations of a solution are symmetric and positive semidefinite.
 
-    These are the correlations in CORRELATIONS and ``authored`` that the solution holds. ``off`` is the
+    These are feature and gradient kernels, C_v, C_Delta, C_h0, C_h, C_g and those in ``authored``, as far as
+    the solution holds them. ``off`` is the
     relative error that is allowed beside rounding, because correlations of a flow on power-law data are
     interpolated. ``letters`` maps names of variables to their symbols in the table. ``authored`` are names,
     given by the program's author, of correlations of a vector with itself.

@@ -361,8 +361,8 @@ class Growing:
 
         ``moments`` are those of v (:meth:`moments`). Responses are computed to the first ``entries`` entries
         x and to those at the positions ``present``, which come after them. The result is zero for entries
-        between these, and for entries that are not drawn yet. The last axis
-        is as long as the entries of whole steps.
+        between these, and for entries that are not drawn yet. The length
+        of the last axis is a multiple of the number of entries of one step.
 
         Stein's lemma is ``<v x^T> = <d v / d x> C``, with the covariance C of the entries, to which a ridge
         is added: directions in which the sources hardly vary, of which the paths contain no information, are

@@ -1,8 +1,8 @@
 """Growth of perturbations that break the symmetry of a sampled solution, from two marches of the same paths.
 
 The input is a problem whose theory has exchangeable values; the output is the size of a small perturbation at
-each output time. If it grows exponentially, :func:`numerics.solve` states that finite networks leave the
-symmetric solution.
+the output times, for a flow only at some of them if there are many. If it grows exponentially,
+:func:`numerics.solve` states that finite networks leave the symmetric solution.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ PATHS = 512
 
 
 def perturbations(problem: Problem, samples: int) -> Array:
-    """Return the size of a perturbation that breaks the symmetry, shape ``(replicas, output times)``.
+    """Return the size of a perturbation that breaks the symmetry, shape ``(replicas, times)``.
 
-    It is the largest relative change of a correlation or scalar. A flow is marched on its coarsest grid. Only
-    the times are returned up to which the change is in the linear order; none if sources vanish at a saddle,
+    It is the largest relative change of a correlation or scalar. The times are the output times; a flow is
+    marched on its coarsest grid, which has only some of them if there are many. Only the times are returned
+    up to which the change is in the linear order; none if sources vanish at a saddle,
     because Stein's lemma does not resolve responses to these. Responses are left out, because single entries
     of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`). The number of paths is the
     smaller one of ``samples`` and PATHS, or more if Stein's lemma needs more. Raises Unserved if the

@@ -917,7 +917,8 @@ def _axes(e: PathEntry) -> IndexSymbols:
     """Return the axes of the array of an order parameter or scalar in memory.
 
     They are t, indices at t, s, indices at s, as the product over paths gives them, if these are all indices
-    of ``e``; otherwise they are in the order in which ``e`` is written, or with t first without s.
+    of ``e``; otherwise they are in the order in which ``e`` is written; if ``e`` depends on one time, t comes
+    first.
     """
     for c in e.averages.values():
         if isinstance(c, PathCorrelation):

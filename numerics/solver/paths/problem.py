@@ -506,7 +506,8 @@ class AuthoredReplicas:
     def averaged(self, problem: Problem) -> dict[str, Array]:
         """Return means over replicas and their standard errors as variables of a result, by name.
 
-        The names are those of the order parameters and scalars in the program.
+        The names are those of the order parameters and scalars in the program. The training loss is added if
+        it is an expression of such scalars.
         """
         return averaged_by_author(problem, {n: np.concatenate(x) for n, x in self.runs.items()})
 
