@@ -129,10 +129,10 @@ by which controls reduce the standard deviation (0.2 to 0.6)."""
 def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float | None = None) -> float:
     """Return the expected relative tolerance of a comparison of a typical number with networks at 1/N = 0.
 
-    It holds the standard error and the remainder of the fit in 1/N, for a number with the typical standard
-    deviation SPREAD and slope SLOPE. ``controlled`` states whether regressions on initial networks lower the
-    standard error. With a ``slope``, the coefficient of 1/N is derived and has this relative size, and that
-    of 1/N^2 is fitted.
+    It holds a multiple of the standard error and the remainder of the fit in 1/N, for a number with the
+    typical standard deviation SPREAD and slope SLOPE. ``controlled`` states whether regressions on initial
+    networks lower the standard error. With a ``slope``, the coefficient of 1/N is derived and has this
+    relative size, and that of 1/N^2 is fitted.
 
     >>> few, many = (NetworkPlan((64, 128, 256), (n, n, n)) for n in (10, 1000))
     >>> expected_tolerance(few) > expected_tolerance(many)

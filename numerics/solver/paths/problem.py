@@ -596,7 +596,7 @@ class _Attempt:
     def early(self, found: ArraysByMember) -> ArraysByMember:
         """Return the scalars in the solutions ``found``, by key, with axes (replicas, output times, indices).
 
-        For a flow they are interpolated from the time nodes to the output times.
+        For a flow they are read at the output times of the grid from their values at its nodes.
         """
         numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
         if self.grid is None:
