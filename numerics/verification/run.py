@@ -260,7 +260,7 @@ def _exact(problem: Problem) -> bool:
 def correlation_error(problem: Problem, solution: xr.Dataset) -> float:
     """Return the allowed relative error of correlations in a solution, beside that of rounding in steps.
 
-    It is 0 for training in steps and for sampled solutions. For flows on power-law data it is
+    It is 0 for training in steps and for sampled solutions. For flows on data of modes it is
     ``solver.rtol``, because correlations are interpolated between modes. For other flows it is the rounding
     error of sums over time nodes and samples in each layer, times the largest ``sum_s |w(t, s)| / t``. The
     integration weights w(t, s) have both signs, and are large where steps double.

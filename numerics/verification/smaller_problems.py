@@ -84,9 +84,10 @@ FULL = Effort()
 def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
     """Return a problem with the first `steps` steps and at most `samples` of its samples, for cheap checks.
 
-    The loss keeps its normalisation, a mean or a sum over samples.  On data of modes at most `samples`
-    modes are kept instead; the samples of isotropic data, and of programs whose arrays cannot be cut, are
-    kept. A flow ends at its output time number `steps`, with as many equal intervals.
+    The loss keeps its normalisation, a mean or a sum over samples.  If an experiment file has modes, at most
+    `samples` of them are kept instead. The samples of isotropic data, and the samples or modes of programs
+    whose arrays cannot be cut, are all kept. A flow ends at its output time number `steps`, with as many
+    equal intervals.
     """
     steps = min(steps, len(problem.times) - 1)
     clock = steps + 1, float(problem.times[steps])
@@ -106,8 +107,8 @@ def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
 def directly_evaluated(problem: Problem) -> Problem:
     """Return the smaller problem on which expressions are evaluated directly, which is slow.
 
-    The pair WRITTEN holds its numbers of samples and of steps. Random data of modes have READ_MODES modes
-    instead of the samples, because modes are cheaper.
+    The pair WRITTEN holds its numbers of samples and of steps. Modes of an experiment file are cut to
+    READ_MODES modes instead, because modes are cheaper.
     """
     samples, steps = WRITTEN
     experiment = problem.experiment
