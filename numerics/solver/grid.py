@@ -188,12 +188,12 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
     ``times`` has at least two entries. ``step`` is a number, or one for each interval between ``times``. The
     first step has the length of ``times[1]`` divided by the smallest number of equal steps of at most
     ``step``. It is cut into doubling pieces. The smallest piece is the first step times ``2**-m``, so that
-    the error of the first-order start is negligible; m is larger if the first step is shorter than 1/64 of
-    the last time. Later steps at most double (a step after a first interval of one step may be four times the
-    last piece), because a polynomial must not be extrapolated far beyond its nodes. ``order`` is that of the
-    Adams-Bashforth weights of the grid. Raises ValueError for fewer than two times, for times that do not
-    increase from 0, for a step that is not positive, and for several steps whose number is not that of the
-    intervals.
+    the error of the first-order start is negligible; from order two on, m is larger if the first step is
+    shorter than 1/64 of the last time. Later steps at most double (a step after a first interval of one step
+    may be four times the last piece), because a polynomial must not be extrapolated far beyond its nodes.
+    ``order`` is that of the Adams-Bashforth weights of the grid. Raises ValueError for fewer than two times,
+    for times that are not finite or do not increase from 0, for a step that is not positive, and for several
+    steps whose number is not that of the intervals.
 
     >>> g = flow_grid([0.0, 1.0, 2.0], step=0.5)
     >>> g.nodes[g.outputs]
@@ -247,7 +247,7 @@ def _count(length: float, step: float) -> int:
 
 
 def trapezoid(nodes: Array) -> Array:
-    """Return the weights w[n, m] of the trapezoidal rule from 0 to each node.
+    """Return the weights w[n, m] of the trapezoidal rule from the first node to node n.
 
     >>> trapezoid(np.array([0.0, 1.0, 3.0])).tolist()
     [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 1.5, 1.0]]

@@ -163,7 +163,7 @@ def on_grids(
     They are in the order of :data:`GRIDS`, from coarse to fine. ``constants``, ``extents`` and ``known`` are
     those of :func:`.solve_layer_grid`, whose errors are raised too. ``progress`` is called with the completed
     steps and the total of all grids. Raises :class:`~numerics.errors.SpecError` if ``layers`` is not a
-    multiple of 4, and if memory does not suffice.
+    positive multiple of 4, and if memory does not suffice.
     """
     if layers < 4 or layers % 4:
         reason = (
@@ -233,7 +233,7 @@ def solve_depth_limit(
     source : Problem or Experiment
         Problem whose depth is a symbol.
     layers : int
-        Number of cells of the finest grid, a multiple of 4; three quarters and half as many are solved too.
+        Number of cells of the finest grid, a multiple of 4; the other grids have 3/4 and 1/2 of this number.
     progress : Progress, optional
         Callback that reports progress.
 
@@ -245,9 +245,10 @@ def solve_depth_limit(
     Raises
     ------
     SpecError
-        If there is no limit of infinite depth (no branch, a flow, biases), if it has no closed equations
-        (a nonlinear activation, an error that is not linear in the output), if ``layers`` is not a multiple
-        of 4, and if memory does not suffice.
+        If the depth is a number, if there is no supported limit of infinite depth (as without a branch, in a
+        flow, or with biases), if the limit has no closed equations (a nonlinear activation, an error that is
+        not linear in the output), if ``layers`` is not a positive multiple of 4, and if memory does not
+        suffice.
     Diverged
         If the solution diverges; the message states the step.
 
@@ -352,7 +353,8 @@ def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress
 def require_limit(problem: Problem) -> None:
     """Raise SpecError if there is no limit of infinite depth, or none in closed equations.
 
-    Messages name the keys of a file; for a program the derivation of the limit gives the reason.
+    For a file, the message names a key. For a program, reasons other than its depth, its branch and a flow
+    come from the derivation of the limit.
     """
     require_branch(problem)
     if problem.experiment is not None:
@@ -366,7 +368,7 @@ def require_limit(problem: Problem) -> None:
 
 
 def require_branch(problem: Problem) -> None:
-    """Raise SpecError for a problem whose depth is a number, or whose layers have no branch."""
+    """Raise SpecError if the depth of a problem is a number, or if its branches have no factor beta."""
     if problem.depth is not None:
         accepted = "a program whose depth is a symbol" if problem.experiment is None else '"L"'
         reason = "the limit of infinite depth needs a symbolic depth"
@@ -593,8 +595,12 @@ def layer_distances(
     Raises
     ------
     SpecError
-        For a correlation with data indices, such as samples, if ``layers`` is not a multiple of 4, and if
-        memory does not suffice.
+        For a correlation with data indices, such as samples, if ``layers`` is not a positive multiple of 4,
+        and if memory does not suffice.
+    KeyError
+        If there is no correlation ``name``.
+    NotApplicable
+        If the distance cannot be derived (:func:`derive.depth.diversity`).
     Diverged
         If the solution diverges; the message states the step.
     NotLowered
@@ -655,11 +661,12 @@ class _TwoPoint:
         return values
 
     def product(self, p: LayerProduct, now: int) -> Array:
-        """Return a term ``p`` of the two-point function of a field at step ``now``, shape (nodes, nodes).
+        """Return a term ``p`` of the two-point function at step ``now``, without its numerical factor.
 
-        The two axes are the layer times of the two factors. If the term contains a source, it is integrated
-        over the layer time of the source by the trapezoidal rule. Raises NotLowered for a term with other
-        factors than numbers, responses and correlations, as with several outputs.
+        The shape is (nodes, nodes), and the axes are the layer times of the two factors. If the term contains
+        a source, it is integrated over the layer time of the source by the trapezoidal rule. Raises
+        NotLowered for a term with other factors than numbers, responses and correlations, as with several
+        outputs.
         """
         if p.calls or p.equal or p.step or p.present:
             raise NotLowered(

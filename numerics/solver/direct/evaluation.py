@@ -53,7 +53,7 @@ def evaluate(  # noqa: PLR0913 - public signature
     Parameters
     ----------
     theory : Theory
-        In discrete time and at integer depth.
+        Theory in discrete time; a symbolic depth needs an integer in ``values``.
     steps : int
         Number of times.
     values : dict, optional
@@ -67,7 +67,7 @@ def evaluate(  # noqa: PLR0913 - public signature
         two fields. ``"particles"`` samples paths, also for other theories. ``"auto"`` takes ``"linear"`` if
         possible.
     samples : int
-        Number of paths of each replica, rounded up to a multiple of the numbers of units with attributes.
+        Number of paths of each replica, rounded up to a common multiple of the numbers of units with attributes.
         Like ``replicas`` and ``seed``, it has no effect on an exact solution.
     replicas : int
         Number of independent solutions by sampled paths, from which standard errors follow; their common bias
@@ -90,7 +90,7 @@ def evaluate(  # noqa: PLR0913 - public signature
     CyclicDemand
         If a quantity depends on itself at the same indices and times.
     ValueError
-        For missing values and data, for a covariance that is not positive semidefinite, for a response that
+        For missing values or data, for a covariance that is not positive semidefinite, for a response that
         is not causal although the theory states that it is, for ``steps`` below 1, for ``samples`` or
         ``replicas`` below 2, for a negative ``seed``, for an unknown ``method``, and for a parameter of a
         training rule that depends on the time and leaves its interval at a step.

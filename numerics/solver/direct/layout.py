@@ -73,7 +73,7 @@ class Family:
     members: dict[tuple[int | None, ...], Member] = field(default_factory=dict)
 
     def key(self, args: tuple[int, ...]) -> tuple[int | None, ...]:
-        """Return the arguments ``args`` with None in place of times, which is a key of ``members``."""
+        """Return the arguments ``args`` with None in place of times, as in the keys of ``members``."""
         return tuple(None if i in self.places else x for i, x in enumerate(args))
 
     def times(self, args: tuple[int, ...]) -> tuple[int, ...]:
@@ -312,8 +312,9 @@ class Constants:
         """Return the given number ``name(args)``.
 
         ``given`` are the arguments as expressions of the theory, which determine the position in an array.
-        Raises ValueError for a name without data, for an array with another number of axes and for a position
-        outside of it, and for a key that a mapping lacks.
+        Raises ValueError for a name without data, for an array whose axes are not as many as the arguments,
+        for a position outside of it, for an index of an array that is not an integer, and for a key that a
+        mapping lacks.
         """
         if name not in self.data:
             raise ValueError(
@@ -399,8 +400,8 @@ def _by_indices(key: str, given: Mapping[Any, Any], kind: type) -> dict[tuple[An
 def _kernel_by_indices(key: str, entries: dict[tuple[Any, ...], Any]) -> dict[tuple[Any, ...], Any]:
     """Return the symmetric part of a kernel that is given by its indices, rows before columns.
 
-    Raises SpecError for keys that are not pairs, for a missing entry, and if the kernel is not symmetric
-    positive semidefinite.
+    Raises SpecError for no entries, for keys that are not pairs, for a missing entry, and if the kernel is
+    not symmetric positive semidefinite.
     """
     accepted = "a number for each pair of indices, such as (1, 2)"
     if not entries:

@@ -83,7 +83,7 @@ class Size:
 def size_of(problem: Problem) -> Size:
     """Return the numbers of entries, fields, terms and sources of a problem, from the ranges of indices.
 
-    Raises :class:`~numerics.errors.Unserved` for a theory that the reference solver refuses.
+    Raises :class:`~numerics.errors.Unserved` for a flow, and ValueError if the depth is not an integer.
     """
     theory = Layout(problem.discrete, {str(k): v for k, v in problem.values.items()}).theory
     steps = len(problem.times)
@@ -257,8 +257,8 @@ def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernel
 
     ``runs`` holds the values of order parameters and scalars by key (name, integer indices), with replicas on
     the first axis of each array. Losses are those of the mean errors and outputs. ``keep`` states which
-    kernels are included. A response with a NaN at some layer except the last is left out, and so is a
-    variable for whose axes a result has no names.
+    kernels are included. A response with a NaN at a layer before the last, or at a single layer, is left out,
+    and so is a variable with a role for whose axes a result has no names.
     """
     replicas = Replicas()
     for k in range(len(next(iter(runs.values())))):

@@ -87,17 +87,18 @@ def solve_lazy(
     The recursion is derived (:func:`derive.reduce.stationary.static`): each kernel is an average over
     Gaussian fields whose covariances are the kernels of the neighbouring layer. Averages over one or two
     variables are integrals, computed to ``accuracy`` (relative to the average of the absolute value);
-    averages whose variances and correlation agree to 14 digits are taken to be equal. The kernels are also
-    those of time 0 for any gamma0. ``values`` are numbers for symbols, ``data`` arrays by name. Errors and
-    outputs are given at ``0..steps-1``, or at ``times`` of a flow; outputs are zero at the start. The error
-    of a flow must be an affine function of the output, as for the square loss.
+    averages of one function are taken to be equal if variances and correlation agree to 14 digits. The
+    kernels are also those of time 0 for any gamma0. ``values`` are numbers for symbols, ``data`` arrays by
+    name. Errors and outputs are given at ``0..steps-1``, or at ``times`` of a flow; outputs are zero at the
+    start. The error of a flow must be an affine function of the output, as for the square loss.
 
     Raises :class:`~derive.errors.NotApplicable` if fields move at gamma0 = 0,
-    :class:`~numerics.errors.Unserved` for averages over more than two variables, for flows with momentum and
-    for flows whose error is not an affine function of the output (losses other than the square),
-    :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data, for a kernel of the
-    data that is not symmetric positive semidefinite, for ``steps`` below 1, for a flow without ``times``,
-    for ``times`` of a rule in steps, and for times that are not finite or do not increase from 0 or later.
+    :class:`~numerics.errors.Unserved` for averages of unsupported forms, as over more than two variables, for
+    flows with momentum or a rate that depends on time, and for flows whose error is not an affine function of
+    the output (losses other than the square), :class:`~numerics.errors.NotConverged` if an integral does not
+    reach ``accuracy``, and ValueError for missing values or data, for a kernel of the data that is not
+    symmetric positive semidefinite, for ``steps`` below 1, for a flow without ``times``, for ``times`` of a
+    rule in steps, and for times that are not finite or do not increase from 0 or later.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
@@ -311,7 +312,7 @@ class _LazySolver(Present):
         return e.rhs.xreplace(dict(zip(e.lhs.args, x.args, strict=True)))
 
     def combination(self, x: AppliedUndef) -> dict[AppliedUndef, Expr] | None:
-        """Return the coefficients by source of a field that is linear in the sources; None if nonlinear."""
+        """Return the coefficients by source of a field that is linear in the sources, else None."""
         if self.is_source(x):
             return {x: S.One}
         coefficients: dict[AppliedUndef, Expr] = {}
@@ -380,7 +381,7 @@ class _LazySolver(Present):
         """Write an expression as a sum of products whose factors depend on independent Gaussian sources.
 
         Each product is a tuple of its factors. ``groups`` are the mutually independent groups of sources.
-        Raises Unserved for a function of several of them that is not a product.
+        Raises Unserved for a function of several of them that is not a sum of products.
         """
         if len(self.of(e, groups)) < 2:
             return [(e,)]

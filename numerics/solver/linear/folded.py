@@ -110,7 +110,7 @@ def _blas() -> ThreadpoolController:
 def _kernels_of(plan: Plan) -> Iterator[KernelRow]:
     """Yield the kernels that a march evaluates.
 
-    They are those of the sums over the past in the equations of fields, and all covariances of sources.
+    They are those of the couplings in the equations of fields, and all covariances of sources.
     """
     yield from (c.kernel for i in plan.fields for c in plan.rows_of[i].couplings)
     yield from plan.table.covariances.values()
@@ -358,7 +358,7 @@ class Folded:
         """Return an orthonormal basis for the times before ``first``, to compress them before step ``stop``.
 
         It spans the last rows of all arrays, and their products with random kernels that are as large as the
-        last ones. ``kernels`` are sampled rows of kernels. The basis vectors are rows in the present
+        last ones. ``kernels`` are sampled rows of kernels. The basis vectors are rows in the D present
         coordinates of these times, shape ``(dimensions, D)``.
         """
         D, end = self._position(first), self._position(stop)

@@ -1,18 +1,18 @@
 """Linear causal march: one sweep forward in time solves a linear theory to rounding error.
 
 It runs the operations of a :class:`~numerics.lowering.operations.MarchStep` at each step, as bound to arrays
-by :class:`~numerics.solver.linear.steps.StepArrays`. If kernels are linear in the factors at time s and
-multiply single fields, :mod:`~numerics.solver.linear.folded` takes the same steps much faster.
+by :class:`~numerics.solver.linear.steps.StepArrays`. For many steps, and if kernels are linear in the factors
+at time s and multiply single fields, :mod:`~numerics.solver.linear.folded` takes the same steps much faster.
 
-Units with attributes are modes with their eigenvalues. Kernels are equal for all units up to functions of the
-attributes, so that the field at every unit is
+Units with attributes are, for example, modes with their eigenvalues. Kernels are equal for all units up to
+functions of the attributes, so that the field at every unit is
 
     x(t) = b(t) + sum_u sum_s a_u(t, s) u(s),
 
 with b its part without sources and a_u its response to the source u. These are marched for all units
 together, as arrays ``(T, c, T, m, n)`` for a source of m members and ``(T, c, n)`` for b, where the field has
-c members at each unit (one for each value of its own indices); correlations are stored only as sums over
-units.
+c members at each of n units (one for each value of its own indices); the first axis has two entries if only
+the start and the present are read. Correlations are stored only as sums over units.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class Units:
         """Return the contributions of earlier times, and of other fields at this time, to a field.
 
         They contribute to the response to the source ``u``, or to the part without sources if ``u`` is None.
-        The shape is ``(members of the field, times, members of u, n)``. Fields in ``fields``, which are
-        unknown at this time, are excluded at it.
+        The shape is ``(members of the field, times, members of u, n)``; if ``u`` is None, the second and
+        third axis have length one. Fields in ``fields``, which are unknown at this time, are excluded at it.
         """
         times, m = (1, 1) if u is None else (step + 1, self.widths[u])
         total = np.zeros((self.members[equation.field], times, m, self.n))
@@ -298,7 +298,7 @@ def _solved(left: Array, right: Array) -> Array:
 class March(Rows):
     """Solution: two-time arrays of all quantities that were computed.
 
-    ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars have the time first,
+    ``correlation(i, j)`` and ``response(i, j)`` have shape ``(T, n_i, T, n_j)``; scalars have the time first,
     and then an axis for each index. ``gains`` holds by field the coefficient of each source in its equation.
     ``residual`` is the largest relative change with which the iteration of an implicit step ended, and 0
     without implicit steps.
@@ -320,9 +320,9 @@ class March(Rows):
         return a.reshape(self.steps, self.sizes[j], self.steps, self.sizes[i]).transpose(2, 3, 0, 1)
 
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array:
-        """Return ``<d x_i(t) / d u_k(s)>``, shape (T, n_i, T, n_k), through other fields.
+        """Return ``<d x_i(t) / d u_k(s)>``, shape (T, n_i, T, n_k), without its direct part.
 
-        The direct part, by which a source drives its own field, is not included. Raises KeyError for a
+        The direct part is that by which a source drives its own field. Raises KeyError for a
         response that was not computed.
         """
         a = self.responses[i, k]
@@ -487,7 +487,7 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 
 
 def _beyond(values: Array, bound: float) -> bool:
-    """Return whether the absolute value of some entry is above a bound, or not finite."""
+    """Return whether the absolute value of some entry reaches a bound, or is not finite."""
     flat = values.ravel()
     # If the sum of squares is below the squared bound, every entry is below the bound. This fast test
     # suffices for most steps.

@@ -150,7 +150,7 @@ class _Writer:
     def _coupling(self, target: CouplingRow) -> Iterator[Operation]:
         """Yield the operations that evaluate row t of the kernel of the coupling ``target``.
 
-        The kernel multiplies another field in the equation of a field. The times before t and the present
+        The kernel multiplies a field in the equation of a field. The times before t and the present
         time are separate operations.
         """
         kernel = self.plan.couplings[target].kernel
@@ -176,7 +176,7 @@ class _Writer:
         """Return how the order parameter ``tensor`` is computed: ``factor * (array + direct)``.
 
         ``array`` is a stored two-time array or sum over units. It is None for a response whose stored part,
-        that through other fields, vanishes. ``direct`` is the part of a response at equal time that comes
+        that through the fields in the equation, vanishes. ``direct`` is the part of a response at equal time that comes
         from the source in the equation of the field itself.
         """
         reading = order_parameter(self.table, tensor)
@@ -266,7 +266,7 @@ class _Writer:
         """Yield the operations that add the terms of Stein's lemma to row t of a correlation.
 
         They are ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g' 1)^T``, where R_jm is the response of the second
-        field j to the source u_m through other fields. The gains g and g' are the coefficients of the source
+        field j to the source u_m, without its direct part. The gains g and g' are the coefficients of the source
         u_k in the equation of the first field, and of u_m in that of the second one. Local covariances, which
         vanish between different times, add nothing.
         """

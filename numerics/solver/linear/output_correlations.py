@@ -52,7 +52,7 @@ def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Op
 
     A field that it reads at the same time, with a coefficient that depends on neither times nor indices, is
     replaced by its own equation. The result is a pair: the coefficient of each source by its key, and a list
-    of couplings (terms ``sum_s k(t, s) x(s)`` with other fields x), each with a constant factor. Couplings at
+    of couplings (terms ``sum_s k(t, s) x(s)`` with fields x), each with a constant factor. Couplings at
     the same time with other coefficients stay in the list. ``number`` evaluates a coefficient.
     """
     row = table.row(i)
@@ -73,7 +73,7 @@ def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Op
 def _is_number(c: Coupling) -> bool:
     """Return whether a coupling is a constant times its field at the present time.
 
-    A coupling is a term with another field in the equation of a field. The constant depends on neither times
+    A coupling is a term with a field x in the equation of a field, which may be x itself. The constant depends on neither times
     nor indices.
     """
     return c.kernel.reach == "now" and all(
@@ -173,7 +173,7 @@ class OutputCorrelations:
     def row(self, i: FieldAtLayer) -> Opened:
         """Return the equation of field ``i`` as :func:`opened` gives it; cached.
 
-        The result is a pair of the coefficients of sources, and the couplings to other fields with constant
+        The result is a pair of the coefficients of sources, and the couplings to fields with constant
         factors.
         """
         if i not in self.rows:
@@ -417,7 +417,7 @@ class OutputCorrelations:
     ) -> Iterator[tuple[Array, list[Symbol]]]:
         """Yield the factors of a product ``m`` in a kernel that depend only on the times t and s, as tables.
 
-        They are its coefficient, and zeros and ones that select s = t, or that exclude it. Values at s > t
+        They are its coefficient, if that depends on times, and zeros and ones that select s = t, or that exclude it. Values at s > t
         are not set to zero. Each table comes with the names of its axes. t runs over the output times;
         ``columns`` are the positions of the times s, by default all nodes.
         """

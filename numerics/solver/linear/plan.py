@@ -149,7 +149,7 @@ class Plan:
         return seen
 
     def depends(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` responds to ``source`` through other fields."""
+        """Return whether field ``i`` responds to ``source`` through the fields in its equation."""
         return source in self.reach[i]
 
     def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
@@ -171,7 +171,7 @@ class Plan:
         return any(source == k for k, _ in self.rows_of[i].drives)
 
     def responds_to(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` depends on ``source``, by its own equation or through other fields."""
+        """Return whether field ``i`` depends on ``source``, directly or through the fields in its equation."""
         return self.depends(i, source) or self.driven(i, source)
 
     def partners(self, source: FieldAtLayer) -> list[FieldAtLayer]:
@@ -299,8 +299,8 @@ class Plan:
     def _cost_of_rows(self, i: FieldAtLayer) -> tuple[bool, int]:
         """Return a sort key of field ``i``, larger if rows of its correlations over time cost more.
 
-        The first entry is false if i depends on itself through other fields, because its rows are then needed
-        anyway, and true otherwise; the second is the number of its indices.
+        The first entry is false if i depends on itself, because its rows are then needed anyway, and true
+        otherwise; the second is the number of its indices.
         """
         return i not in self.self_dependent, len(self.rows_of[i].indices)
 
@@ -502,8 +502,8 @@ class Plan:
 def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
     """Yield the couplings in the equation of a field, each after the key of the row of its kernel.
 
-    A coupling is a term ``sum_s k(t, s) x(s)`` with another field x. The key is (field, other field, number),
-    where the number counts the couplings to the same other field.
+    A coupling is a term ``sum_s k(t, s) x(s)`` with a field x. The key is (field, x, number), where the number
+    counts the couplings to the same x.
     """
     before: Counter[FieldAtLayer] = Counter()
     for c in row.couplings:
@@ -531,7 +531,7 @@ def in_order(
 ) -> list[SortedOperation]:
     """Return ``operations`` and all operations that they need, each after those that it needs.
 
-    ``needs`` yields the operations that must precede one, and ``name`` is its text in messages. Raises
+    ``needs`` yields the operations that must precede one, and ``name`` returns its text in messages. Raises
     :class:`NotCausal` with the names of a cycle.
 
     >>> needs = {"loss": "error", "error": "output", "output": ""}
