@@ -64,7 +64,7 @@ class MethodEstimate:
         Remark for the table of methods.
     asked : float or None
         Accuracy that the method aims at if the file does not state ``solver.accuracy``; None if it aims at
-        ``solver.rtol``.
+        none, or at ``solver.rtol``.
     """
 
     cost: float

@@ -42,7 +42,7 @@ class Evaluated:
     runs: Mapping[MemberKey, Array] = field(default_factory=dict, kw_only=True)
 
     def value(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
-        """Return the values of ``name``, at ``layer`` if there is one at each.
+        """Return the values of ``name``, at ``layer`` if it is given.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class Evaluated:
         return self.values[place_of(self.values, name, layer)]
 
     def stderr(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
-        """Return the standard errors of ``name``, at ``layer`` if there is one at each.
+        """Return the standard errors of ``name``, at ``layer`` if it is given.
 
         Parameters
         ----------

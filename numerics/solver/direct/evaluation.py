@@ -67,8 +67,8 @@ def evaluate(  # noqa: PLR0913 - public signature
         two fields. ``"particles"`` samples paths, also for other theories. ``"auto"`` takes ``"linear"`` if
         possible.
     samples : int
-        Number of paths of each replica, rounded up to a common multiple of the numbers of units with attributes.
-        Like ``replicas`` and ``seed``, it has no effect on an exact solution.
+        Number of paths of each replica, rounded up to a common multiple of the numbers of units with
+        attributes. Like ``replicas`` and ``seed``, it has no effect on an exact solution.
     replicas : int
         Number of independent solutions by sampled paths, from which standard errors follow; their common bias
         is of order 1/samples.

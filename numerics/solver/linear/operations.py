@@ -176,8 +176,8 @@ class _Writer:
         """Return how the order parameter ``tensor`` is computed: ``factor * (array + direct)``.
 
         ``array`` is a stored two-time array or sum over units. It is None for a response whose stored part,
-        that through the fields in the equation, vanishes. ``direct`` is the part of a response at equal time that comes
-        from the source in the equation of the field itself.
+        that through the fields in the equation, vanishes. ``direct`` is the part of a response at equal time
+        that comes from the source in the equation of the field itself.
         """
         reading = order_parameter(self.table, tensor)
         is_zero = isinstance(reading.array, ResponseArray) and reading.array not in self.kept
@@ -266,9 +266,9 @@ class _Writer:
         """Yield the operations that add the terms of Stein's lemma to row t of a correlation.
 
         They are ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g' 1)^T``, where R_jm is the response of the second
-        field j to the source u_m, without its direct part. The gains g and g' are the coefficients of the source
-        u_k in the equation of the first field, and of u_m in that of the second one. Local covariances, which
-        vanish between different times, add nothing.
+        field j to the source u_m, without its direct part. The gains g and g' are the coefficients of the
+        source u_k in the equation of the first field, and of u_m in that of the second one. Local
+        covariances, which vanish between different times, add nothing.
         """
         for row, response, gain in self._sources(array):
             if self.table.covariances[row.first, row.second].local:

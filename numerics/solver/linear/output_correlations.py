@@ -73,8 +73,8 @@ def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Op
 def _is_number(c: Coupling) -> bool:
     """Return whether a coupling is a constant times its field at the present time.
 
-    A coupling is a term with a field x in the equation of a field, which may be x itself. The constant depends on neither times
-    nor indices.
+    A coupling is a term with a field x in the equation of a field, which may be x itself. The constant
+    depends on neither times nor indices.
     """
     return c.kernel.reach == "now" and all(
         not m.coefficient.has(t, s) and all(f.tensor == DELTA for f in m.factors) for m in c.kernel.monomials
@@ -417,9 +417,9 @@ class OutputCorrelations:
     ) -> Iterator[tuple[Array, list[Symbol]]]:
         """Yield the factors of a product ``m`` in a kernel that depend only on the times t and s, as tables.
 
-        They are its coefficient, if that depends on times, and zeros and ones that select s = t, or that exclude it. Values at s > t
-        are not set to zero. Each table comes with the names of its axes. t runs over the output times;
-        ``columns`` are the positions of the times s, by default all nodes.
+        They are its coefficient, if that depends on times, and zeros and ones that select s = t, or that
+        exclude it. Values at s > t are not set to zero. Each table comes with the names of its axes. t runs
+        over the output times; ``columns`` are the positions of the times s, by default all nodes.
         """
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):

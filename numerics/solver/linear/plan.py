@@ -171,7 +171,7 @@ class Plan:
         return any(source == k for k, _ in self.rows_of[i].drives)
 
     def responds_to(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` depends on ``source``, directly or through the fields in its equation."""
+        """Return whether field ``i`` depends on ``source``, directly or through fields in its equation."""
         return self.depends(i, source) or self.driven(i, source)
 
     def partners(self, source: FieldAtLayer) -> list[FieldAtLayer]:
@@ -502,8 +502,8 @@ class Plan:
 def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
     """Yield the couplings in the equation of a field, each after the key of the row of its kernel.
 
-    A coupling is a term ``sum_s k(t, s) x(s)`` with a field x. The key is (field, x, number), where the number
-    counts the couplings to the same x.
+    A coupling is a term ``sum_s k(t, s) x(s)`` with a field x. The key is (field, x, number), where the
+    number counts the couplings to the same x.
     """
     before: Counter[FieldAtLayer] = Counter()
     for c in row.couplings:

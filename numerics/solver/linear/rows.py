@@ -48,12 +48,12 @@ class _Read(NamedTuple):
 class Rows:
     """Arrays of the fields and order parameters of a linear theory, which a march fills step by step.
 
-    ``constants`` are the numbers of symbols, ``data`` the given arrays by name. The time t is the first axis
-    of each array, of length ``steps``, T below. ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by
-    pairs of keys (name, layer), with n_i members of field i. ``scalars`` and ``hoisted`` (products that
-    depend on s and not on t) are ``(T, ...)`` with an axis for each index, order parameters ``sums`` over
-    units ``(T n_i, T n_j)``. ``extents`` is the number of values of each index; ``tables`` are functions of
-    both times, ``(T, T)``, and ``numbers`` values of coefficients, both cached.
+    ``constants`` are the numbers of symbols, ``data`` the given arrays by name; T is ``steps``.
+    ``correlations`` and ``responses`` are ``(T n_i, T n_j)``, times before members, by pairs of keys (name,
+    layer), with n_i members of field i. ``scalars`` and ``hoisted`` (products that depend on s and not on t)
+    are ``(T, ...)`` with an axis for each index, order parameters ``sums`` over units ``(T n_i, T n_j)``.
+    ``extents`` is the number of values of each index; ``tables`` are functions of both times, ``(T, T)``, and
+    ``numbers`` values of coefficients, both cached.
     """
 
     table: Table
@@ -444,8 +444,8 @@ def iterate_step(
 ) -> float:
     """Repeat ``sweep``, which rewrites ``blocks`` (views), to convergence; return the last relative change.
 
-    The iteration ends if a sweep has changed no block by more than the share ``tolerance`` of its size, or
-    the next one is expected to, if changes are rounding errors, or if a value is not finite. A sweep that
+    The iteration ends if a sweep changes no block by more than the share ``tolerance`` of its size, if the
+    next sweep is expected to do so, if changes are rounding errors, or if a value is not finite. A sweep that
     reduces the change to less than FAST times the one before is not mixed with earlier ones. If two such
     sweeps follow each other, with changes ``c_1`` and ``c_2``, the next change is expected to be ``c_2**2 /
     c_1``; this number is returned, without the sweep, if it is at most ``tolerance``. Other sweeps are mixed

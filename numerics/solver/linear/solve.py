@@ -294,9 +294,10 @@ class _Run:
         """Return which outputs pass through a jump at output times, shape ``(times, samples[, outputs])``.
 
         These are outputs that have reached it within the last step, or that move as fast as their error Delta
-        requires, ``width |dDelta/dt| > speed |Delta|/3`` with Delta relative to the jump, and that are
-        further than ROUGH from their rest point. The condition on the speed excludes outputs at rest at the
-        jump, which move by less than the width while other outputs move by about one.
+        requires, ``width |dDelta/dt| > speed |Delta|/3`` with Delta relative to the jump. In both cases they
+        are further from their rest point than ROUGH times the largest output. The condition on the speed
+        excludes outputs at rest at the jump, which move by less than the width while other outputs move by
+        about one.
         """
         f, error = (result.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
         steps = np.diff(grid.nodes)[:, None]

@@ -136,7 +136,7 @@ class Variables:
 
         A theory of one layer lists none, because no equation reads the response of a single layer. Responses
         of a flow are computed as densities over past times. This is false for a flow in which a field reads
-        another field at time zero, or at the same time with a coefficient that depends on times or indices.
+        a field at time zero, or at the same time with a coefficient that depends on times or indices.
         """
         if self.problem.flow:
             couplings = [

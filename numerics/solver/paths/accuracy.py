@@ -104,8 +104,9 @@ class Reached(Generic[CollectedSolutions]):
     ``error`` is the largest standard error of the watched values. ``bias`` is the root mean square of the
     bias, without the part that noise explains, or zero if noise alone would give such a difference in more
     than one of twenty cases; ``bias_bound`` is the same with its noise and without this test. Each is
-    relative to the largest value of its quantity. ``missed`` is the absolute bias of each quantity at each
-    time. The error fell as ``samples**-power``; ``power`` is None for fewer than three numbers of paths.
+    relative to the scale of its quantity (:func:`scales_of`). ``missed`` is the absolute bias of each
+    quantity at each time. The error fell as ``samples**-power``; ``power`` is None for fewer than three
+    numbers of paths.
     """
 
     samples: int
@@ -198,7 +199,8 @@ def scale_of(x: Array) -> float:
 def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
     """Return the size to which errors of each quantity are relative, from its mean values.
 
-    It is the largest value; for test points it is at least that of the training quantity in the same units.
+    It is that of :func:`scale_of`; for test points it is at least that of the training quantity in the same
+    units.
 
     >>> scales_of({"error": np.array([1.0, 0.5]), "test_f": np.array([0.0, 1e-3])})
     {'error': 1.0, 'test_f': 1.0}
@@ -218,9 +220,10 @@ def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0
 
     ``first`` and ``second`` hold the watched values of each replica; if one has more replicas, its last ones
     are not compared. The distance of a quantity is the root mean square difference of the means, relative to
-    the scale of the quantity in ``first``; for the first number the square of its standard error is
-    subtracted. The largest of all quantities is returned. With ``sure``, a probability, distances that noise
-    exceeds with probability ``1 - sure`` or more count as noise (Student's t).
+    the scale of the quantity in ``first``; for the first number, its squared standard error is subtracted
+    from the square of the difference. The largest of all quantities is returned. With ``sure``, a
+    probability, distances that noise exceeds with probability ``1 - sure`` or more count as noise (Student's
+    t).
 
     >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
     >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)
@@ -350,8 +353,9 @@ def _plan(
 
     The noise is assumed to fall as a power of the number of paths. The power is the mean of POWER, with the
     weight EXPECTED, and of the power that was measured between the level ``before`` and this ``level``, with
-    the number of doublings between them as weight. The relative ``bias`` falls like 1/paths. The number of
-    paths grows by at most the factor ``most``, and by at most LEAP doublings.
+    the number of doublings between them as weight; it is limited to the range POWERS_SEEN. The relative
+    ``bias`` falls like 1/paths. The number of paths grows by at most the factor ``most``, and by at most LEAP
+    doublings.
     """
     doublings = np.log2(level.samples / before.samples)
     known = min(before.typical, level.typical) > 0
@@ -378,8 +382,8 @@ def cheapest(
     ``noise`` is the standard error of the ``have`` replicas that exist, and ``bias`` their bias, both in
     units of the accuracy. The noise falls like ``paths**-power`` and like one over the root of the number of
     replicas, the bias like one over the number of paths. Paths grow at most by the factor ``most``, which is
-    at least 2, replicas to ``affordable``; ``costs`` are the times of a replica after 0, 1, 2, ... doublings.
-    If no plan suffices the largest number of doublings is returned.
+    at least 2, and by LEAP doublings, replicas to ``affordable``; ``costs`` are the times of a replica after
+    0, 1, 2, ... doublings. If no plan suffices the largest number of doublings is returned.
     """
     # `unbiased` is the number of doublings of the paths after which the bias is as small as the accuracy.
     # Each doubling halves the bias, which is in units of the accuracy. The number is rounded down, because
@@ -500,7 +504,7 @@ class Settled(Generic[CollectedSolutions]):
 
 
 def grids(times: Array, order: int, age: Age | None = None) -> Iterator[TimeGrid]:
-    """Yield ever finer time grids of a flow; the first ones contain only some of the output ``times``.
+    """Yield ever finer time grids of a flow; the first ones may lack some of the output ``times``.
 
     ``order`` is that of the integrator. With the slowed time ``age`` every grid gives values at all output
     times, because outputs are interpolated, and all steps shrink together.
@@ -561,9 +565,9 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
     seeds. The standard error of REPLICAS replicas is estimated from theirs, by the root of the numbers of
     replicas. Two grids whose steps have the ratio r differ by ``d = e (r**p - 1)``, where the finer one has
     the error e and the coarser one ``r**p e``, with the power p of the integrator. The coarser one is taken
-    if its estimated error is small enough. Its error is then measured with REPLICAS replicas on it and on the
-    grid before it, which needs the least time and has the least noise. If the measured error is too large,
-    refining goes on.
+    if its estimated error is small enough, otherwise the finer one if its error is. The error is then
+    measured with REPLICAS replicas on the grid and on the one before it, which needs the least time and has
+    the least noise. If the measured error is too large, refining goes on.
 
     Two grids differ by more than the error of the coarser one if they order the directions of the sources
     differently: the same direction then has other random numbers on each grid, and the difference is noise,

@@ -124,7 +124,7 @@ class Model:
 
     @cached_property
     def read_at_zero(self) -> set[MemberKey]:
-        """Keys of fields whose values at time zero another quantity reads at later times."""
+        """Keys of fields whose values at time zero are read at later times."""
         tables = self.tables
         leaves = [x for q in tables.quantities.values() for x in q.function.leaves]
         read = {tables.node(x) for x in leaves if isinstance(x, AppliedUndef) and tables.is_at_zero(x)}

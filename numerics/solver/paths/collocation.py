@@ -144,7 +144,7 @@ class Stepping:
         return exponential[:n, :n], exponential[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
     def reads(self, model: Model) -> frozenset[MemberKey]:
-        """Return the keys of the order parameters of which the tangent kernel is composed.
+        """Return the keys of the order parameters and data of which the tangent kernel is composed.
 
         A march must keep them in memory, because the time steps of the outputs are computed from them.
         """

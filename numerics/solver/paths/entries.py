@@ -253,9 +253,9 @@ class _EntryWeight:
     ) -> None:
         """Update the entries of one replica and member, ``at``, by the rule.
 
-        ``left`` has shape (summed, rows), ``right`` (summed, columns); their product is the gradient.
-        ``motion`` is the pair of the factor of a step and the weight decay, ``numbers`` the constants of the
-        rule.
+        ``left`` has shape (summed, rows), ``right`` (summed, columns); ``left^T right`` is the gradient. For
+        a vector ``right`` is None, and the gradient is the sum of ``left``. ``motion`` is the pair of the
+        factor of a step and the weight decay, ``numbers`` the constants of the rule.
         """
         V, (scale, decay) = self.V[at], motion
         for rows in _blocks(V.shape):

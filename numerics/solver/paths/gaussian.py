@@ -3,7 +3,7 @@
 A group is a set of correlated sources. Its covariance grows by a block of rows in each step, and with it a
 Cholesky factor, in all replicas at once. A new entry whose conditional variance is below ``PIVOT`` of its own
 variance is determined by the earlier ones and needs no new normal number. The march of sampled paths draws
-its sources from it, and computes responses by Stein's lemma with the same factor.
+its sources with this factor, and computes responses by Stein's lemma with the same factor.
 """
 
 from __future__ import annotations
