@@ -249,6 +249,9 @@ def solve_depth_limit(
         flow, or with biases), if the limit has no closed equations (a nonlinear activation, an error that is
         not linear in the output), if ``layers`` is not a positive multiple of 4, and if memory does not
         suffice.
+    NotLowered
+        For a program whose error is a nonlinear function of the output that is written out, such as that of
+        the logistic loss.
     Diverged
         If the solution diverges; the message states the step.
 
@@ -296,6 +299,8 @@ def solve_depth_correction(
     Raises
     ------
     SpecError
+        As for :func:`solve_depth_limit`.
+    NotLowered
         As for :func:`solve_depth_limit`.
     Diverged
         If the solution diverges; the message states the step.
@@ -354,7 +359,7 @@ def require_limit(problem: Problem) -> None:
     """Raise SpecError if there is no limit of infinite depth, or none in closed equations.
 
     For a file, the message names a key. For a program, reasons other than its depth, its branch and a flow
-    come from the derivation of the limit.
+    come from the derivation of the limit, and NotLowered is raised for a nonlinear error that is written out.
     """
     require_branch(problem)
     if problem.experiment is not None:
@@ -457,7 +462,8 @@ def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTa
     """Return the equations of a residual program at infinite depth.
 
     They are in the form that :func:`.solve_layer_grid` solves. ``reductions`` are applied to the theory
-    first. Results are cached. Raises SpecError if there is no such limit.
+    first. Results are cached. Raises SpecError if there is no such limit, and NotLowered for a term that this
+    form does not support.
     """
     return lower_layer_time(
         require_derived(lambda: layer_time(closed_equations(program, reductions), SCALING))

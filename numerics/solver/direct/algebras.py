@@ -310,7 +310,7 @@ class Gaussian:
     def responses(self, v: Array, to: list[EntryKey]) -> tuple[Array, NDArray[np.bool_]]:
         """Return ``<d v / d source>`` for the sources ``to``, and which of these averages are undetermined.
 
-        ``v`` has shape ``(samples,)``; ``to`` are all sources of this group on which it depends. Stein's
+        ``v`` has shape ``(samples,)``; ``to`` are all sources of this group on which v depends. Stein's
         lemma for the normal numbers z from which the sources are made is ``<v z_j> = sum_i L_ij <d v / d
         source_i>``. Sources that determine each other, ``sum_i c_i source_i = 0``, leave single responses
         undetermined: the solution of least norm is returned. Fields do not depend on this choice, because a

@@ -370,7 +370,7 @@ class Interpreter:
     def summands(self, e: Sum, at: At) -> Iterator[RandomValue]:
         """Yield the values of the terms of a sum over one or more indices.
 
-        The bounds of an index may contain the indices of outer sums, which come last.
+        The bounds of an index may contain the indices of outer sums; the last index is the outermost one.
         """
 
         def run(limits: tuple[Any, ...], at: At) -> Iterator[RandomValue]:
@@ -391,7 +391,7 @@ class Interpreter:
         return int(x)
 
     def response(self, e: Response, at: At) -> RandomValue:
-        """Return the derivative of the body of a response by its source, as a random value."""
+        """Return the derivative of the body of a response by its source, a number or a random value."""
         r = e.source
         source = self.entry("sources", r, tuple(self.integer(x, at) for x in r.args))
         with self.wanting(source):

@@ -82,7 +82,7 @@ def solve_lazy(
     data: Mapping[str, Any] | None = None,
     accuracy: float = 1e-10,
 ) -> LazySolved:
-    """Return kernels and outputs of a theory at ``gamma0 = 0``.
+    """Return kernels and outputs of a theory of integer depth at ``gamma0 = 0``.
 
     The recursion is derived (:func:`derive.reduce.stationary.static`): each kernel is an average over
     Gaussian fields whose covariances are the kernels of the neighbouring layer. Averages over one or two

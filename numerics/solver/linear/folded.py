@@ -283,7 +283,7 @@ class Folded:
     # -- from the stack to the solution ----------------------------------------------------------------
 
     def _unfold(self, key: TwoTimeArray, stop: int) -> None:
-        """Write the last steps, up to ``stop``, of the array ``key`` to the solution at all times.
+        """Write the steps of the present block, before ``stop``, of the array ``key`` to the solution.
 
         The values at distant times are computed from their coordinates in the basis.
         """

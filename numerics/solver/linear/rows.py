@@ -392,7 +392,7 @@ class StepIteration:
 
 
 def values_at(step: int, rows: Rows) -> list[Array]:
-    """Return views of the values that a step computes, and that operations of it or of the next may read.
+    """Return views of the values that a step computes, and that this step or the next one may read.
 
     For order parameters that sum over units, each entry at equal times is also a separate block, an array
     without axes, because it may be much smaller than the rest of its row.

@@ -129,9 +129,9 @@ class StepArrays:
     """Arrays of all quantities at ``size`` positions, filled by the operations of ``march_step``.
 
     It allocates and fills the arrays of ``rows``; :meth:`make` binds the operations. ``values`` are the rows
-    of kernels and covariances of the present step. ``functions`` are the given functions in scalars, such as
-    schedules. ``times`` states that all positions are times; if not, there are few positions, and
-    correlations are stored for both orders of their fields.
+    of kernels and covariances of the present step. ``functions`` are the given functions of scalars, such as
+    the slope of the loss at the output. ``times`` states that all positions are times; if not, there are few
+    positions, and correlations are stored for both orders of their fields.
     """
 
     def __init__(
@@ -698,8 +698,8 @@ def _compiled(
 ) -> Callable[..., Any]:
     """Compile an expression as a function of its arguments; the compiled function is cached.
 
-    ``known`` are pairs of the name of a given function in the expression, such as a schedule, and its
-    implementation.
+    ``known`` are pairs of the name of a given function in the expression, such as the slope of the loss, and
+    its implementation.
     """
     # the module np and not the string "numpy", for which SymPy would import all names of NumPy
     function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), np])

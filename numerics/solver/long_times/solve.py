@@ -136,10 +136,11 @@ def at_rest(
     """Train with weight decay for ``steps`` steps and compare outputs with ridge regression.
 
     ``program`` is a network on fixed samples with a rule in steps (with ``values`` and ``data`` as for
-    :func:`.solve_particles`, which takes the other ``options``), or an experiment. An experiment contains
-    values and data, and also ``steps`` if these are not given; its ``solver.samples`` and ``solver.seed`` are
-    not read. The regression is over the training samples; with sample weights, samples of weight zero are
-    test points. ``tolerance`` is in units of the largest target. A flow has the same rest points as steps.
+    :func:`.solve_particles`, which takes the other ``options``), or an experiment or the path of its file.
+    Values and data are then those of the experiment, and so are ``steps`` if not given; the
+    ``solver.samples`` and ``solver.seed`` of the file are not read. The regression is over the training
+    samples; with sample weights, samples of weight zero are test points. ``tolerance`` is in units of the
+    largest target. A flow has the same rest points as steps.
 
     Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks to which the theorem does not
     apply, :class:`~derive.errors.NotApplicable` for rules without rest points,

@@ -220,10 +220,10 @@ def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0
 
     ``first`` and ``second`` hold the watched values of each replica; if one has more replicas, its last ones
     are not compared. The distance of a quantity is the root mean square difference of the means, relative to
-    the scale of the quantity in ``first``; for the first number, its squared standard error is subtracted
-    from the square of the difference. The largest of all quantities is returned. With ``sure``, a
-    probability, distances that noise exceeds with probability ``1 - sure`` or more count as noise (Student's
-    t).
+    the scale of the quantity in ``first``; for the first number, the mean square of the standard errors of
+    this difference is subtracted from the square of the difference. The largest of all quantities is
+    returned. With ``sure``, a probability, distances that noise exceeds with probability ``1 - sure`` or more
+    count as noise (Student's t).
 
     >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
     >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)

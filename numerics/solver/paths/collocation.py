@@ -338,10 +338,10 @@ class Collocation:
 
 
 def without_alternation(nodes: Array, at: Array) -> Array:
-    """Return polynomials for the values at ``nodes``, evaluated at the points ``at``: ``(at, nodes)``.
+    """Return the weights of values at ``nodes`` in a polynomial at the points ``at``: ``(at, nodes)``.
 
-    They give zero for the values 1, -1, 1, ... at successive nodes. Their degree is one less than that of the
-    polynomial through all nodes.
+    The polynomial is zero for the values 1, -1, 1, ... at successive nodes. Its degree is one less than that
+    of the polynomial through all nodes.
 
     >>> without_alternation(np.array([0.0, 1.0, 2.0]), np.array([3.0])).tolist()
     [[-0.75, 0.5, 1.25]]
