@@ -154,7 +154,7 @@ class Linear(RandomVariables):
         """Return the coefficient of a source in a value, a number; 0 if the source does not occur.
 
         If units have different coefficients, it is an affine function with one number for each unit. Raises
-        NonlinearTheory if the value contains a product of fields.
+        NonlinearTheory if the value contains a product of fields, unless the source was never read.
         """
         if source not in self.columns or not isinstance(v, Affine):
             return 0

@@ -371,10 +371,10 @@ def march(  # noqa: PLR0913 - independent options, most of them of special theor
     are order parameters to compute besides those that the dynamics needs. ``units`` gives the attributes of
     units, ``functions`` the given functions of time and scalars; a function of time only is an array in
     ``data``. With ``implicit`` sums over the past include the present, so that ``w`` has a diagonal, and a
-    step is repeated until it changes by at most this share; :class:`~numerics.errors.NotConverged` is raised
-    if it does not. ``progress`` is called with the completed steps and their total. Raises
-    :class:`~numerics.errors.Diverged` with the step if a scalar, or a correlation in ``watched`` at equal
-    times, diverges, and ValueError for a symbol without a number.
+    step is repeated until it changes by at most this share, or by rounding errors only;
+    :class:`~numerics.errors.NotConverged` is raised if it does not. ``progress`` is called with the completed
+    steps and their total. Raises :class:`~numerics.errors.Diverged` with the step if a scalar, or a
+    correlation in ``watched`` at equal times, diverges, and ValueError for a symbol without a number.
     """
     plan = planned(table, (*wanted, *watched))
     if implicit is not None:

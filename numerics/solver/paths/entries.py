@@ -95,7 +95,7 @@ class _EntryWeight:
     """One weight with an entrywise rule: the trained changes of its entries, and the states of its rule.
 
     The arrays have shape ``(replicas, members, paths, partners)``: members are values of the weight's own
-    indices, and partners are paths of the other population or given coordinates.
+    indices, and partners are paths of the other population or given coordinates, or one for a vector.
     """
 
     def __init__(self, march: PathMarch, array: EntryArray) -> None:
