@@ -267,7 +267,7 @@ class Folded:
     def _in_parallel(
         self, function: Callable[[WorkItem], WorkResult], items: Iterable[WorkItem]
     ) -> list[WorkResult]:
-        """Return the results of ``function`` for all ``items``, computed in parallel threads."""
+        """Return the results of ``function`` for all ``items``, in parallel threads if there are several."""
         every = list(items)
         if self.pool is None:
             return [function(x) for x in every]

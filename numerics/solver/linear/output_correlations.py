@@ -5,9 +5,9 @@ Correlations that the dynamics did not need follow from the rows of the march, r
     C_ij = K_il C_lj + <u_i u_k> R_jk^T .
 
 Causality is not needed any more, so that each is a few large matrix products, and two-time kernels of all
-samples are stored at output times only. A field in the equation of another at the same time is first replaced
-by its own equation. Only the fields that remain, which have few members (values of their indices), are then
-read at all times; :func:`needed` lists their correlations and responses.
+samples are stored at output times only. A field in the equation of another at the same time, with a constant
+coefficient, is first replaced by its own equation. Only the fields that remain, which often have few members
+(values of their indices), are then read at all times; :func:`needed` lists their correlations and responses.
 
 Responses of a flow are densities in s. The march stores the response to a source at one node. It is the
 density times the weight of that node only for equal steps, because an explicit multistep rule read backwards
