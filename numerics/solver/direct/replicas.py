@@ -83,7 +83,7 @@ class Size:
 def size_of(problem: Problem) -> Size:
     """Return the numbers of entries, fields, terms and sources of a problem, from the ranges of indices.
 
-    Raises :class:`~numerics.errors.Unserved` for a flow, and ValueError if the depth is not an integer.
+    Raises ValueError if the depth is not an integer.
     """
     theory = Layout(problem.discrete, {str(k): v for k, v in problem.values.items()}).theory
     steps = len(problem.times)

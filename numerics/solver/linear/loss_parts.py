@@ -2,7 +2,8 @@
 
 The derived decomposition of ``C_v`` is a sum of quadratic forms ``H M H^T`` of transfer functions, which are
 inverses of causal operators, so that all parts are a few matrix products after the march. The input are the
-arrays of a march, the output one array of times for each cause; results on isotropic data contain them.
+arrays of a march, the output one array of times for each cause that occurs; results on isotropic data contain
+them.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ class Variables:
         return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
 
     def parts(self, result: March, positions: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Return the parts of the test loss by causes: bias, width, data, and label noise.
+        """Return the parts of the test loss by those causes that occur: bias, width, data, label noise.
 
         Label noise includes its own variance, which no network can fit.
         """
