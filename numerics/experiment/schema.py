@@ -436,7 +436,7 @@ def rules_with(key: str) -> str:
 
 
 def check_together(spec: Spec) -> None:
-    """Raise SpecError for keys that exclude each other, wrong lengths of lists, and invalid times."""
+    """Raise SpecError for keys that exclude each other, and invalid numbers, lists, times or schedules."""
     _check_digits(spec)
     _check_data(spec)
     _check_network(spec)
@@ -532,7 +532,7 @@ def _check_network(spec: Spec) -> None:
 def _check_lists(spec: Spec) -> None:
     """Raise SpecError unless lists have an entry for each layer (init_variance: L + 1 weights).
 
-    Lists need an integer depth, and only the last entry, that of the readout, may be zero.
+    Lists need an integer depth. Only the last entry of init_variance, that of the readout, may be zero.
     """
     depth = spec.network.depth
     for key, extra in (("init_variance", 1), ("width_ratio", 0), ("relative_widths", 0)):

@@ -74,7 +74,7 @@ _modes = lru_cache(maxsize=64)(structured)
 class _Rule(TypedDict):
     """Weight decay, momentum and temperature, the arguments of a training rule.
 
-    Each is a symbol, or 0 if the file has no value.
+    Each is a symbol, or 0 if the rule has no such term.
     """
 
     weight_decay: Symbol | int
@@ -259,8 +259,8 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
 def path_integral_of(experiment: Experiment) -> Theory:
     """Return the theory before reductions, whose action and saddle point `dmft derive` prints.
 
-    The reductions of the experiment are not applied. The name of the program states this: "averages over M
-    modes" (no sums over modes) and "layers of any width" (no limit of wide layers).
+    The reductions of the experiment are not applied. For two of them the name of the program states this:
+    "averages over M modes" (no sums over modes) and "layers of any width" (no limit of wide layers).
     """
     spec, program = experiment.spec, program_of(experiment)
     parts = ["averages over M modes"] if spec.kind == "power-law" else []
@@ -272,9 +272,9 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
     """Return the program that the experiment trains, at its depth or at another ``depth``.
 
     Numbers of the file are symbols in it (eta, gamma0, lambda, beta, ...), lists are functions of the layer
-    (sigma(ell), a(ell), nu(ell)), and expressions in t functions of time (eta(t)). Parts of the network or
-    rule whose number is missing or zero are left out, and so are a single output and an initial variance of
-    one.
+    (sigma(ell), a(ell), nu(ell)), and expressions in t functions of time (eta(t)). A branch, label noise,
+    weight decay, momentum or temperature is left out if its number is missing or zero, and so are a single
+    output and an initial variance of one.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "bias": True}, "training": {"weight_decay": 0.1}}
@@ -519,7 +519,7 @@ def _rule(spec: Spec, rule: str) -> TrainingRule:
 
 
 def _numbers(spec: Spec) -> _Rule:
-    """Return symbols of weight decay, momentum and temperature, 0 where the file has no value.
+    """Return symbols of weight decay, momentum and temperature, 0 for a number that is missing or zero.
 
     For an entrywise rule all are 0, because the rule holds its own constants.
     """

@@ -279,7 +279,7 @@ class AdjointFluctuations(LinearTheory):
 
     @cached_property
     def rank(self) -> IntegerArray:
-        """Position of each order parameter in the list of all, sorted by time, ``(parameters,)``."""
+        """Position of each order parameter in the list that is sorted by time, ``(parameters,)``."""
         positions = np.empty(self.count, int)
         positions[np.argsort(self.lowered.parameter_time, kind="stable")] = np.arange(self.count)
         return positions
@@ -291,8 +291,8 @@ class AdjointFluctuations(LinearTheory):
 
         ``psi`` (observables, parameters) holds gradients by order parameters in the order of ``rank``; it is
         overwritten by the solution of ``psi = e + D^T psi``, where e are the gradients and D the derivatives
-        of order parameters by each other. Psi is a symmetric matrix over the n fields and hats of the site.
-        ``last`` is the latest time of the observables. A site is a population at one layer.
+        of order parameters by each other. ``last`` is the latest time of the observables. Psi is a symmetric
+        matrix over the n fields and hats of the site up to this time. A site is a population at one layer.
         """
         batch = len(psi)
         ends = [int(x.ends[last]) for x in self.sites]
@@ -316,8 +316,8 @@ class AdjointFluctuations(LinearTheory):
         on which these depend. ``psi`` (observables, parameters) holds the derivatives of observables by order
         parameters, ``influences`` the matrices Psi (observables, n, n) of each site, the effect of one unit
         on the observables; both are changed in place. ``block`` is the time. Order parameters of one time
-        depend on each other in a chain, which is followed until nothing is left to add. Raise Unserved if it
-        does not end.
+        depend on each other in a chain, which is followed until nothing is left to add. Raise Unserved if the
+        chain has more than MOST_LEVELS stages.
         """
         arrived = psi[:, block.parameters].copy()
         for _ in range(MOST_LEVELS):
@@ -420,7 +420,8 @@ class AdjointFluctuations(LinearTheory):
         observable; the map takes the rows of the hats of this time. ``number`` is that of the site, and
         ``ranges`` holds for each time the range of its order parameters, sorted by time. A hat is the
         response field conjugate to a field: the average of a field times a hat is the response of the field.
-        A site is a population at one layer. Raise Unserved if a field depends on a field of a later time.
+        A site is a population at one layer. Raise Unserved if a field depends on a field or an order
+        parameter of a later time.
         """
         site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
         hat, other = x.first, x.second

@@ -39,9 +39,9 @@ def expanded(problem: Problem) -> Fluctuations:
     Raises
     ------
     SpecError
-        If the networks of the problem have no finite width, if the error jumps as a function of the output,
-        or if no expansion is derived for the program, for example because an order parameter is not an
-        average over units.
+        If the networks of the problem have no finite width or no number for the depth, if the theory was
+        replaced by the user's equations, if the error jumps as a function of the output, or if no expansion
+        is derived for the program, for example because an order parameter is not an average over units.
     """
     _require_widths(problem)
     if error_jumps(problem.program):
@@ -110,7 +110,7 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
 
     Times are the steps of the problem or, for a flow, the nodes of the integration grid ``grid``, which a
     flow needs. If ``times`` is given, only the first ``times`` of them are kept. Raises SpecError as
-    :func:`expanded` does.
+    :func:`expanded` does, and for equations that these arrays do not represent.
     """
     theory = expanded(problem)
     values = {str(x): v for x, v in problem.values.items()}
@@ -147,7 +147,7 @@ class PathSizes:
     hats
         Number of fields whose equations are perturbed in responses.
     products
-        Number of products of two quantities whose averages are order parameters.
+        Number of single quantities, and of products of two, whose averages are order parameters.
     responses
         Number of responses that are order parameters.
     moves

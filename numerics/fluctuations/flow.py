@@ -194,11 +194,11 @@ def corrections_of_flow(
     Attributes hold the method, the kernels that are kept, and estimated errors. ``progress`` is called with
     (k, k + 1) after the k-th grid. The flow is computed on finer and finer grids of Runge-Kutta steps, and
     the two finest are extrapolated to steps of length zero. Grids are refined until the estimated error of
-    variances is at most CONVERGED, until it is at most LARGEST_ERROR and a minute has passed, or until the
-    next grid would take more than a minute by estimate. Shifts are extrapolated from the two finest of those
-    grids on which dense matrices of all order parameters are computed; they are left out if their estimated
-    error exceeds LARGEST_ERROR. Raise NotConverged if the estimated error of variances exceeds LARGEST_ERROR,
-    and SpecError for a flow with noise.
+    variances is at most CONVERGED, until it is at most LARGEST_ERROR and a minute has passed, until the next
+    grid would take more than a minute by estimate, or until the last number of STEPS. Shifts are extrapolated
+    from the two finest of those grids on which dense matrices of all order parameters are computed; they are
+    left out if their estimated error exceeds LARGEST_ERROR. Raise NotConverged if the estimated error of
+    variances exceeds LARGEST_ERROR, and SpecError for a flow with noise.
     """
     require_no_noise(problem)
     started, axis = clock.perf_counter(), FlowTimes.of(problem)
@@ -234,8 +234,9 @@ def corrections_of_flow(
 def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthPlan]]:
     """Yield pairs (number of Runge-Kutta steps, plan of the expansion in 1/N on this grid), coarsest first.
 
-    Grids follow as long as the expansion takes less than a minute, but at least two, because the
-    extrapolation to short steps needs two. All plans keep the same kernels as the first one.
+    The numbers of steps are those of STEPS for which the expansion takes less than a minute, and at least the
+    first two, because the extrapolation to short steps needs two grids. All plans keep the same kernels as
+    the first one.
     """
     growth = size_growth(problem)
     for steps in STEPS:

@@ -1,8 +1,8 @@
 """Linear networks with one hidden layer of any width, trained by the recursion of their Gram matrices.
 
 The module turns the matrices of :mod:`derive.scale.fluctuations.gram` and data into outputs, errors and
-tangent kernels of many networks at once. One network with P samples costs ``(P + 1)^3`` operations a step at
-every width. The distribution over networks is exact.
+tangent kernels of many networks at once. The cost of a step does not depend on the width. It grows as ``P^4``
+with the number P of samples, because of the tangent kernel. The distribution over networks is exact.
 """
 
 from __future__ import annotations

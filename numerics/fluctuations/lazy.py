@@ -116,8 +116,9 @@ def lazy_covariance(
     Unserved
         If a symbol has no number.
     SpecError
-        For entries and times that are not finite real numbers, for other times, and for a kernel that is not
-        symmetric positive semidefinite.
+        For entries and times that are not finite real numbers, for negative times and times that do not
+        increase, for steps that are not integers, and for a kernel that is not symmetric positive
+        semidefinite.
 
     Examples
     --------

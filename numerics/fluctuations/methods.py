@@ -161,9 +161,9 @@ class DenseMethod:
 
 @dataclass(frozen=True)
 class AdjointMethod:
-    """Method for theories with linear fields, by one sweep backwards in time for each observable.
+    """Method for theories with linear fields, by sweeps backwards in time for chosen observables.
 
-    It gives variances of chosen observables, but no shifts of means.
+    It gives covariances of these observables, but no shifts of means.
     """
 
     name: str = "adjoint sweeps"

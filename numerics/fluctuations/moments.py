@@ -85,8 +85,10 @@ def moments(
     Raises
     ------
     SpecError
-        If the theory is not linear, is a flow, or has too many order parameters for dense matrices, and for
-        networks without a finite width.
+        If the theory is not linear, is a flow, or has too many order parameters for dense matrices, for
+        networks without a finite width, and if no expansion is derived for the program.
+    Diverged
+        If an order parameter at infinite width is not finite.
     """
     problem = Problem.of(source, **given)
     if problem.flow:
@@ -236,6 +238,8 @@ class OrderParameterMoments:
         ------
         SpecError
             If an order parameter other than a response does not exist at these indices.
+        ValueError
+            If the function contains a symbol or a function that has no value in the theory.
         """
         expanded = self.builder.expression(e)
         gradient = self._gradient(expanded)

@@ -498,9 +498,10 @@ class SampledFluctuations:
     def directions(self) -> tuple[Array, Array]:
         """Directions in which order parameters are perturbed: a matrix B and its left inverse.
 
-        The columns of B ``(parameters, n)`` are the directions; the inverse is ``(n, parameters)``. Order
-        parameters that are covariances of sources change together, by products of two vectors of a
-        :class:`MoveBasis`. Every other order parameter is a direction by itself.
+        The columns of B ``(parameters, n)`` are the directions; the inverse is ``(n, parameters)``. If the
+        correlations of a group of fields determine covariances of sources and all are order parameters, they
+        change together, by products of two vectors of a :class:`MoveBasis`. Every other order parameter is a
+        direction by itself.
         """
         columns: list[Array] = []
         inverse: list[Array] = []
