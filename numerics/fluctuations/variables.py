@@ -80,8 +80,8 @@ class VariableBuilder:
     at
         The positions of the output times among the times of the expansion.
     keep
-        Which kernels are given: those of all pairs of samples and their traces ("full"), only the traces of
-        kernels with samples ("trace"), or no kernels ("none"). Not used for random data.
+        Which kernels are given: all and their traces ("full"), traces in place of kernels of pairs of samples
+        ("trace"), or no kernels ("none"). Not used for random data.
     """
 
     def __init__(
@@ -156,9 +156,9 @@ class VariableBuilder:
     def _kernels(self) -> Iterator[tuple[str, ObservableVariable]]:
         """Yield pairs (name, variable) of the kernels of layers, the tangent kernel, and their traces.
 
-        Kernels with indices that are not dimensions of results are left out. So are kernels without an index
-        of layers, apart from the tangent kernel. If ``keep`` is "trace", a kernel of samples is given as its
-        trace only.
+        Kernels with indices that are not dimensions of results are left out. So are kernels with sums over
+        times, and kernels without an index of layers, apart from the tangent kernel. If ``keep`` is "trace",
+        a kernel of samples is given as its trace only.
         """
         names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
         names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}

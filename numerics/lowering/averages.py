@@ -39,9 +39,9 @@ class MeanResponse:
 def read_average(body: Expr) -> MeanProduct | MeanResponse:
     """Split the body of an average into a factor at t and a factor at s, or read it as a response.
 
-    A factor without a time, such as 1/2 or a field at time zero, is multiplied with the factor at s if both
-    have an index that the factor at t does not have, and otherwise with the factor at t. Raises Unserved for
-    another body, such as a response times a number.
+    A factor without a time, such as 1/2 or a field at time zero, is multiplied with the factor at s if these
+    two share an index that the factor at t does not have, and otherwise with the factor at t. Raises Unserved
+    for a factor that contains both times, as in ``2*Response(h(t), r(s))``.
 
     >>> from sympy import Function
     >>> h, g, r = (Function(x) for x in "hgr")

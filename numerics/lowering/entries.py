@@ -137,7 +137,7 @@ class EntryArray:
         """A key that is equal for two descriptions of the same weight.
 
         It holds the name of the weight, its indices, the factor ``inside`` of its steps, and the terms of its
-        gradient in any order. A weight matrix and its transpose have different keys.
+        gradient in any order. In the key of the transposed matrix, rows and columns are exchanged.
         """
         return (self.weight, self.indices, self.inside, frozenset(x.canonical for x in self.terms))
 
@@ -225,7 +225,7 @@ def _compiled(rule: Entrywise) -> EntryRule:
 
 
 def _numbers(e: Expr) -> set[Expr]:
-    """Return the symbols and functions in an expression, without those inside of other functions."""
+    """Return the symbols and undefined functions in an expression, without arguments of the latter."""
     if isinstance(e, AppliedUndef | Symbol):
         return {e}
     return {x for arg in e.args for x in _numbers(arg)}
@@ -258,9 +258,9 @@ class StepSum:
 def step_sum(leaf: Sum) -> StepSum:
     """Split a sum over past steps of a weight into its kernel k, the step Q and the vector v.
 
-    The sum ``Sum(k(t, s) E~[Q_s copy(v(t))], (e, 1, n), (s, 0, t - 1))`` averages over the units j that
-    ``copy`` marks: the term is ``sum_s k(t, s) (1/n) sum_j Q_ij(s) v_j(t)``. Raises Unserved for a sum over a
-    part of the past, and for a summand of another form.
+    The sum ``Sum(k(t, s) E~[Q_s copy(v(t))], (s, 0, t - 1))`` averages over the n units j that ``copy``
+    marks: the term is ``sum_s k(t, s) (1/n) sum_j Q_ij(s) v_j(t)``. It may also run over other indices.
+    Raises Unserved for a sum over a part of the past, and for a summand of another form.
     """
     times = [tuple(x) for x in leaf.limits if x[0] in (s, t)]
     limits = tuple(x for x in leaf.limits if x[0] not in (s, t))

@@ -221,7 +221,7 @@ class KnownArrays:
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
-        """Return the value of an expression as an array whose last axis is that of the replicas.
+        """Return the value of an expression: a number, or an array with the replicas as last axis.
 
         ``at`` gives for each index or time either one position (from 0) in the stored arrays, or the axis of
         the result along which its positions lie. ``given`` are leaves with known values, which have the axis
@@ -234,7 +234,7 @@ class KnownArrays:
         return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return the value of one leaf of an expression, with the replicas along the last axis.
+        """Return the value of one leaf: a number, or an array with the replicas along the last axis.
 
         ``at`` gives the position, or the axis of positions, of each index and time. ``given`` are leaves with
         known values. A leaf is a symbol, field, order parameter, sum or average in an expression. Raises
@@ -381,9 +381,8 @@ class KnownArrays:
         """Return the value of a sum, with the replicas along the last axis.
 
         ``at`` gives the position, or the axis of positions, of each index that is not summed over. Sums over
-        layers are added term by term. Any other sum runs along an axis of an array, whose first entry belongs
-        to the lower bound: a sum over a part of an axis must not start later. Raises Unserved for bounds that
-        are not numbers.
+        layers are added term by term. Any other sum runs along an axis of an array, whose first entry must
+        belong to the lower bound. Raises Unserved for bounds that are not numbers.
         """
         index, low, high = x.limits[-1]
         require_fixed_limits(index, low, high, self.values)

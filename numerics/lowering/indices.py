@@ -362,7 +362,7 @@ def distinct_sources(theory: Theory) -> Theory:
     def with_counts(e: Any) -> Any:
         """Return an expression in which ambiguous names of sources hold the number of their arguments.
 
-        For example ``r(2, t)`` becomes ``r[2](2, t)`` if another source r has three arguments.
+        For example ``r(2, t)`` becomes ``r[2](2, t)`` if an earlier source r has three arguments.
         """
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and (str(x.func), len(x.args)) in renamed,

@@ -155,8 +155,8 @@ class LayerRow:
 class LayerTable:
     """Equations in layer time as rows, in groups in the order of computation.
 
-    A row is the equation of one tensor. The rows of a group depend on each other, or on themselves, at the
-    same time step, and are solved together.
+    A row is the equation of one tensor. Rows that depend on each other at the same time step form one group
+    and are solved together. Every other row is a group of its own.
     """
 
     groups: tuple[tuple[LayerRow, ...], ...]
@@ -419,7 +419,7 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
 def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
     """Return the rows (equations of tensors) in groups, in the order in which they can be computed.
 
-    The rows of a group depend on each other at the same time step.
+    Rows that depend on each other at the same time step form one group.
     """
     names = [r.name for r in rows]
     edges = [(r.name, n) for r in rows for p in r.products for n in present_names(p) if n in names]

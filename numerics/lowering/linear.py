@@ -349,7 +349,8 @@ class _Lowering:
         """Return the term ``x`` in the equation ``row`` of a field as a coupling to another field.
 
         A coupling is that field and the memory kernel that multiplies it. ``weight`` is this kernel as an
-        expression, with its coefficient. Raises NotLinear for a sum over a part of the past.
+        expression, with its coefficient. Raises NotLinear for a sum over a part of the past, and for a single
+        time that is neither t nor 0.
         """
         self.extents |= {r.index: r.upper for r in x.over}
         known: dict[tuple[str, Expr], Reach] = {
@@ -543,7 +544,7 @@ def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symb
 
 
 def _has_exponentials(e: Expr) -> bool:
-    """Return whether an expression is a product of several exponentials."""
+    """Return whether an expression is a product that contains several exponentials."""
     return isinstance(e, Mul) and sum(isinstance(x, exp) for x in e.args) > 1
 
 
@@ -656,7 +657,7 @@ def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
     """Join the couplings of an equation with the same field and the same factor of units, by adding kernels.
 
     A kernel over the past and one over past and present are joined, so that the march computes one row and
-    one product. Kernels at the present time only, and those at time zero, are joined only with each other.
+    one product. Kernels at the present time only are joined with each other, and so are those at time zero.
     """
     joined: dict[tuple[FieldAtLayer, bool | Reach, Expr], Coupling] = {}
     for c in couplings:

@@ -319,7 +319,7 @@ class Present(KnownArrays):
         return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return the value of a field, average, sum or symbol as an array over its indices and the nodes.
+        """Return the array of a field, average or sum over its indices and the nodes, or a symbol's value.
 
         ``at`` maps its indices to axes of the result. A shifted index such as ``p + k`` is periodic.
         A node is a point of the quadrature over Gaussian initial values.

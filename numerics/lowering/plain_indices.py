@@ -164,7 +164,7 @@ def _with_own_indices(item: Any) -> Any:
 
 
 def _separated(e: Expr, taken: frozenset[Symbol]) -> Expr:
-    """Return an expression in which no index of a sum is in ``taken``, or is that of a sum around it.
+    """Return an expression whose sums have indices that are not in ``taken`` and not those of outer sums.
 
     In the gradient of a weight with an entrywise rule, multiplied sums get different indices, too, because
     their limits are collected. Times keep their names.
@@ -598,7 +598,10 @@ class _WholeRanges:
                     self.extents[name, k] = min(low, first), max(high, last)
 
     def of(self, item: Any) -> Any:
-        """Return an equation, covariance or order parameter in which all sums run over whole index ranges."""
+        """Return an equation, covariance or order parameter with sums over whole index ranges.
+
+        Sums over times and layers, and sums without a wider range (:meth:`whole`), are unchanged.
+        """
         scope = _spans(self.sized, item.ranges)
         return _changed(item, lambda e: self.summed(e, scope))
 

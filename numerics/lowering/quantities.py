@@ -100,7 +100,7 @@ class PastSum:
 
     @property
     def steady(self) -> bool:
-        """Whether the kernel does not depend on t, so that the sum over the past is a running sum."""
+        """Whether it is a running sum: over more than one time, with a kernel that does not depend on t."""
         return self.reach != "now" and t not in self.kernel.free_symbols
 
 
