@@ -310,7 +310,7 @@ class Spec(FileSection):
 
     @property
     def features_rest(self) -> bool:
-        """Whether gamma0 of the file means gamma0/sqrt(N): in NTK scaling on fixed samples.
+        """Whether the theory has gamma0/sqrt(N) in place of gamma0: NTK scaling on fixed samples.
 
         This number is zero at infinite width, so that features do not move.
         """
@@ -342,8 +342,8 @@ SECTIONS: dict[str, type[FileSection]] = {
 def refusal(error: ValidationError, tables: Mapping[str, Any], *table: str) -> SpecError:
     """Return the SpecError for the first unknown key of a file, or else for its first validation error.
 
-    A misspelt key is the most likely reason that another one is missing. ``tables`` are the tables of the
-    file, ``table`` is the name of the one that was validated, if it was not all of them.
+    A misspelt key is the most likely reason that another key is missing. ``tables`` are the tables of the
+    file. ``table`` is the name of the validated table, and empty if all tables were validated.
     """
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     first = details[0]

@@ -146,12 +146,13 @@ def derived(
 
 @lru_cache(maxsize=128)
 def integrated(program: Program) -> Program:
-    """Return the program whose rules read their memory from tables, where it has no closed form in steps.
+    """Return the program whose training rules read their memory from tables where they need tables.
 
     In a flow, an update made at s enters with the integrator's weight ``w(t, s)``; with decay, ``m(t)`` is
     the factor of the initial weight; with temperature, ``n(t, s)`` is the covariance of noise.  Rules in
-    steps whose memory has no closed form have the same tables (:mod:`numerics.experiment.memory`).  Raises
-    NotApplicable for a flow without an integrator, such as one with different rules for its weights.
+    steps have the same tables if their memory has no closed form, or one that loses digits
+    (:func:`numerics.experiment.memory.tables_of_program`).  Raises NotApplicable for a flow without an
+    integrator, such as one with different rules for its weights, and for rules whose tables do not exist.
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)

@@ -65,8 +65,8 @@ def finite_width(
     Returns
     -------
     xarray.Dataset
-        ``X_variance`` and ``X_shift`` for X in ``train_loss``, ``f``, ``error``, ``tangent_kernel``, ``Phi``,
-        ``G`` (of random data their correlations and losses), at equal times. Losses, outputs and errors at
+        ``X_variance`` and ``X_shift`` for X such as ``train_loss``, ``f``, ``tangent_kernel``, ``Phi``, ``G``
+        (of random data their correlations and losses), at equal times. Losses, outputs and errors at
         infinite width are included; kernels are not.  If shifts are not known, the attribute ``no_shift``
         gives the reason.  For a flow the attributes ``variance_error`` and ``shift_error`` are estimated
         errors relative to the largest value.  Corrections of nonlinear networks are sampled and have standard

@@ -149,9 +149,9 @@ class LinearTheory:
     def _number_places(self) -> None:
         """Give each field and hat that occurs in a product a row of its site's covariance V, and fill V.
 
-        The rows are sorted by time. The last row of time 0 is the constant ``x_1`` if an order parameter of
-        the site averages one field. A hat is the response field conjugate to a field: the average of a field
-        times a hat is the response of the field. A site is a population at one layer.
+        The rows are sorted by time. The last row of time 0 is a constant of variance one if an order
+        parameter of the site averages one field. A hat is the response field conjugate to a field: the
+        average of a field times a hat is the response of the field. A site is a population at one layer.
         """
         low, march = self.lowered, self.march
         used: list[IntegerArray] = []
@@ -195,9 +195,9 @@ class LinearTheory:
         """Return for each product of two factors its site and the rows of both in the site's covariance.
 
         ``x`` holds a term at all values of its indices and times, a product of two fields or hats at each, or
-        one field, whose second factor is then the constant ``x_1``. The three arrays have the shape (n,). A
-        hat is the response field conjugate to a field: the average of a field times a hat is the response of
-        the field. A site is a population at one layer.
+        one field, whose second factor is then a constant of variance one. The three arrays have the shape
+        (n,). A hat is the response field conjugate to a field: the average of a field times a hat is the
+        response of the field. A site is a population at one layer.
         """
         first = (self.hat_place if x.hats > 0 else self.field_place)[x.first]
         second = (self.hat_place if x.hats > 1 else self.field_place)[x.second]
@@ -234,8 +234,8 @@ class LinearTheory:
         Each term in ``entries`` holds numbers of fields, hats and order parameters at all values of its
         indices. Products whose weight is zero are left out, and duplicates are not merged. If ``covariance``
         is given, the terms are second derivatives by two order parameters: the weights are multiplied by the
-        covariance of both, the value of ``covariance`` at their numbers, and the result names the first one
-        only. A site is a population at one layer.
+        covariance of both, the value of ``covariance`` at their numbers, and the result holds the number of
+        the first one only. A site is a population at one layer.
         """
         parts: list[list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]]] = [[] for _ in self.sites]
         for x in entries:

@@ -25,8 +25,8 @@ MOST_LEVELS = 200
 class SiteFields:
     """Responses and covariances of the fields of one unit of a population at one layer, sorted by time.
 
-    A *node* is a field, or a product of weights with a field, at one time and for one sample. A *hat* belongs
-    to a node and stands for a perturbation of its equation.
+    A *node* is a field, or a product of weights with a field, at one time and one value of each index. A
+    *hat* belongs to a node and stands for a perturbation of its equation.
 
     Attributes
     ----------

@@ -154,8 +154,8 @@ class EntrySum:
     """Term of a field equation in which the trained part V of a weight is applied to a vector v.
 
     The weight has an entrywise rule, and V is the weight without its initial value: its past steps, each
-    decayed by the weight decay. For a weight matrix the term is ``sum_over factor * own_i * (1/n) sum_j
-    V_ij(t) v_j(t)``, for a vector of weights ``sum_over factor * own_i * V_i(t)``.
+    decayed by the weight decay. For a weight matrix with n columns the term is ``sum_over factor * own_i *
+    (1/n) sum_j V_ij(t) v_j(t)``, for a vector of weights ``sum_over factor * own_i * V_i(t)``.
 
     Attributes
     ----------

@@ -421,7 +421,8 @@ class _Unrolling:
     def members(self, item: Any) -> Iterator[Any]:
         """Yield an equation, covariance or order parameter at all values of its replaced indices.
 
-        The covariance of a pair of sources is symmetric, so that only one of the two orders is kept.
+        If both sources of a covariance take the same values of the indices, only one of the two orders of a
+        pair is kept, because the covariance is symmetric.
         """
         indices = self.indices(item)
         if not indices:
