@@ -318,7 +318,7 @@ class Spec(FileSection):
 
     @property
     def centered(self) -> bool:
-        """Whether the initial function is subtracted.
+        """Whether the initial outputs are subtracted.
 
         The default is true for power-law data and for fixed samples in NTK scaling.
         """
@@ -581,7 +581,7 @@ def _check_rule(spec: Spec) -> None:
 
 
 def check_times(key: str, times: Sequence[float], steps: bool) -> None:
-    """Raise SpecError for output times that do not increase, are negative, or are not integers for ``steps``.
+    """Raise SpecError for output times that do not rise, are negative, or, with ``steps``, are not integers.
 
     >>> check_times("times", [0.0, 2.5], steps=True)
     Traceback (most recent call last):

@@ -151,8 +151,8 @@ def integrated(program: Program) -> Program:
     In a flow, an update made at s enters with the integrator's weight ``w(t, s)``; with decay, ``m(t)`` is
     the factor of the initial weight; with temperature, ``n(t, s)`` is the covariance of noise.  Rules in
     steps have the same tables if their memory has no closed form, or one that loses digits
-    (:func:`numerics.experiment.memory.tables_of_program`).  Raises NotApplicable for a flow without an
-    integrator, such as one with different rules for its weights, and for rules whose tables do not exist.
+    (:func:`numerics.experiment.memory.tables_of_program`).  Raises NotApplicable as that function does, and
+    for a flow without an integrator, such as one with different rules for its weights.
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)
@@ -244,9 +244,9 @@ def reductions_of(spec: Spec) -> tuple[Reduction, ...]:
 
 
 def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
-    """Return the theory of an experiment or of a variant, as `dmft derive` prints it.
+    """Return the theory of an experiment, as `dmft derive` prints it.
 
-    The depth may be a symbol.
+    ``variant``, if given, changes the program first. The depth may be a symbol.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> online = {"network": {"depth": "L"}, "data": {"kind": "isotropic", "batch_ratio": 2.0}}

@@ -1,4 +1,4 @@
-"""Theories with plain indices: each index runs over one range, and is read without shifts.
+"""Theories with plain indices: each index runs over one range, and fields are read without shifts.
 
 The input is a theory with numbers for its sizes. In the output
 
@@ -7,6 +7,8 @@ The input is a theory with numbers for its sizes. In the output
 - a sum over a part of a range, such as ``r = 1..p``, runs over the whole range with a factor that is one or
   zero;
 - an index that runs over two ranges has a name for each, and nested sums have different indices.
+
+Shifts of fields remain in sums over a whole period.
 
 :mod:`~numerics.lowering.quantities` reads the result. :func:`stacked_members` stacks the arrays of members
 that were written out into one array.
@@ -69,7 +71,9 @@ class WrittenOut:
 
 @dataclass(frozen=True)
 class Plain:
-    """Theory whose indices run over one range each, without shifts such as ``p + 1``.
+    """Theory whose indices run over one range each, without shifted fields such as ``x(p + 1, t)``.
+
+    Shifts of fields remain in sums over a whole period.
 
     Attributes
     ----------
@@ -92,9 +96,10 @@ class Plain:
 
 
 def with_plain_indices(sized: SizedTheory) -> Plain:
-    """Return the theory in a form in which each index runs over one range and is never shifted.
+    """Return the theory in a form in which each index runs over one range, without shifted fields.
 
     ``sized`` is the theory with numbers for its sizes. Some indices are replaced by their integer values.
+    Shifts of fields remain in sums over a whole period.
     """
     theory = sized.theory.each(lambda x: [_with_own_indices(x)])
     sized = replace(sized, theory=theory)

@@ -71,7 +71,7 @@ from numerics.names import MemberKey
 
 @dataclass(frozen=True)
 class PastSum:
-    """Term ``Sum(kernel * quantity, over, times)``: a known kernel times a quantity at past times.
+    """Term ``Sum(kernel * quantity, over, times)``: a known kernel times a quantity, at past times or now.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Quantity:
     expr
         Its expression.
     memories
-        For each sum over the past in the expression its terms, a kernel times a quantity each.
+        For each sum of random quantities in the expression its terms, a kernel times a quantity each.
     entries
         For each sum in the expression that stands for a weight with an entrywise rule, this weight and the
         vector that it is applied to.
