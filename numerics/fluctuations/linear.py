@@ -34,10 +34,10 @@ Array = NDArray[np.float64]
 class UnitCovariance:
     """Covariance of the fields and hats of one unit of a site, in the order of their times.
 
-    Only fields and hats that occur in averages or in the exponent of the path integral are included. If an
-    order parameter averages one field, a constant of variance one is added at time 0. A hat is the response
-    field conjugate to a field: the average of a field times a hat is the response of the field. A site is a
-    population at one layer.
+    Only fields and hats are included that order parameters average, or multiply in the exponent of the path
+    integral. If an order parameter averages one field, a constant of variance one is added at time 0. A hat
+    is the response field conjugate to a field: the average of a field times a hat is the response of the
+    field. A site is a population at one layer.
 
     Attributes
     ----------

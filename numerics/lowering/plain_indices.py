@@ -1,4 +1,4 @@
-"""Theories with plain indices: each index runs over one range, and fields are read without shifts.
+"""Theories with plain indices: each index runs over one range, and most shifts are written out.
 
 The input is a theory with numbers for its sizes. In the output
 
@@ -8,7 +8,7 @@ The input is a theory with numbers for its sizes. In the output
   zero;
 - an index that runs over two ranges has a name for each, and nested sums have different indices.
 
-Shifts of fields remain in sums over a whole period.
+Fields are read at shifted indices only in sums over a whole period.
 
 :mod:`~numerics.lowering.quantities` reads the result. :func:`stacked_members` stacks the arrays of members
 that were written out into one array.
@@ -71,9 +71,9 @@ class WrittenOut:
 
 @dataclass(frozen=True)
 class Plain:
-    """Theory whose indices run over one range each, without shifted fields such as ``x(p + 1, t)``.
+    """Theory whose indices run over one range each.
 
-    Shifts of fields remain in sums over a whole period.
+    Fields are read at shifted indices, as in ``x(p + 1, t)``, only in sums over a whole period.
 
     Attributes
     ----------
@@ -96,10 +96,10 @@ class Plain:
 
 
 def with_plain_indices(sized: SizedTheory) -> Plain:
-    """Return the theory in a form in which each index runs over one range, without shifted fields.
+    """Return the theory in a form in which each index runs over one range.
 
     ``sized`` is the theory with numbers for its sizes. Some indices are replaced by their integer values.
-    Shifts of fields remain in sums over a whole period.
+    Fields are read at shifted indices only in sums over a whole period.
     """
     theory = sized.theory.each(lambda x: [_with_own_indices(x)])
     sized = replace(sized, theory=theory)
@@ -426,8 +426,8 @@ class _Unrolling:
     def members(self, item: Any) -> Iterator[Any]:
         """Yield an equation, covariance or order parameter at all values of its replaced indices.
 
-        If both sources of a covariance take the same values of the indices, only one of the two orders of a
-        pair is kept, because the covariance is symmetric.
+        If both sources of a covariance have one name and take the same values of the indices, only one of the
+        two orders of a pair is kept, because the covariance is symmetric.
         """
         indices = self.indices(item)
         if not indices:
