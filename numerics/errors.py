@@ -31,7 +31,7 @@ class SpecError(ValueError):
     key : str
         Dotted path in the experiment file, option of the command, or argument of a function.
     value : object
-        The given value; None for a missing key.
+        The given value; None for a missing key or a value that is not shown.
     problem : str
         The reason.
     accepted : str
@@ -154,7 +154,7 @@ def _short(value: object, limit: int = 80) -> str:
 
 
 def value_to_toml(value: object) -> str:
-    """Return the value as TOML text, or its `repr` if TOML has no such type.
+    """Return a bool, number, text, list or table as TOML text, and another value as its `repr`.
 
     >>> value_to_toml(True), value_to_toml(0.1), value_to_toml("x.npy"), value_to_toml([1, 2.5])
     ('true', '0.1', '"x.npy"', '[1, 2.5]')
@@ -192,7 +192,7 @@ ALWAYS = 2.0**26
 
 
 def require_memory(size: float, key_value: tuple[str, object], what: str, accepted: str) -> None:
-    """Raise SpecError if ``size`` bytes exceed the available memory.
+    """Raise SpecError if ``size`` bytes exceed the available memory; 64 MiB are always available.
 
     The error names the key and the value ``key_value``; ``what`` are the words after the size, such as "for
     kernels", and ``accepted`` states what would need less.

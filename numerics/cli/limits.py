@@ -277,7 +277,9 @@ def scaling(  # noqa: PLR0913 - the arguments are the options of the command
     """Print the power law by which the loss falls on power-law data, and the crossover times to other laws.
 
     The loss is a power of the time t of gradient flow; in the batch regime t counts steps. In the data
-    regime, the final loss is a power of the number P of samples. Numbers may be fractions, such as 2/3.
+    regime, the final loss is a power of the number P of samples. In the leading and the width regime, the
+    term of the loss of order gamma0^2 or 1/N takes the place of the loss. Numbers may be fractions, such as
+    2/3.
     """
     law = _power_law(depth, source, capacity, regime, {"learning_rate": learning_rate, "batch": batch})
     if not law.exponent.is_number:

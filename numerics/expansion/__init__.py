@@ -327,7 +327,8 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
         For an order below 4, for networks without a series of words, for units with attributes, and for
         another loss than the square loss.
     Diverged
-        If the error grows without bound, as with a learning rate that is too large.
+        If the error grows without bound, as with a learning rate that is too large, or if outputs are too
+        small for floating-point numbers.
     NotConverged
         If a series has no approximant or the error does not converge.
 
@@ -433,8 +434,9 @@ def evaluated_at(
         The coefficients, the values ``train_loss_resummed`` and ``error_resummed``, and their estimated
         truncation errors ``train_loss_truncation`` and ``error_truncation``.  The attributes are ``gamma0``,
         ``resummation``, ``resummation_status`` ("ok"; "partial" if entries failed, which are NaN; or "failed"
-        with the reason) and, if entries failed, their counts in ``resummation_failed``.  Powers of
-        ``|gamma0|``, and a series whose evaluation failed, come without values at gamma0.
+        with the reason) and, if entries failed, their counts in ``resummation_failed``.  A series whose
+        evaluation failed comes without values at gamma0; powers of ``|gamma0|`` come also without these
+        attributes.
 
     Raises
     ------
@@ -443,9 +445,9 @@ def evaluated_at(
     NotConverged
         As :func:`expand`, and if a method is given and the series does not converge.
     SpecError
-        As :func:`expand`, and with "self-consistent" as :func:`resum`. Also beyond order 0 if a method is
-        given and the activation has a kink: its series is in powers of ``|gamma0|``, of which two are known,
-        too few for the truncation error of their sum.
+        As :func:`expand`, and with "self-consistent" as :func:`resum`. Also for units with attributes, and
+        beyond order 0 if a method is given and the activation has a kink: its series is in powers of
+        ``|gamma0|``, of which two are known, too few for the truncation error of their sum.
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
@@ -542,7 +544,7 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
 def _strength(problem: Problem) -> float:
     """Return the value of gamma0, the feature-learning strength, in a problem.
 
-    Raises SpecError for a program without an output that has an error, or whose theory has no gamma0.
+    Raises SpecError for a program that has no number gamma0.
     """
     if gamma0_symbol not in problem.numbers:
         reason = _missing_output(problem)

@@ -306,7 +306,8 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
     """Return the Taylor coefficient ``e^(k)/k!`` of the error e in the output as a compiled function.
 
     Its arguments are the number of the sample, the output, and the arrays in e in the order of their names.
-    Raises :class:`~derive.errors.NotApplicable` for k > 0 if the error or a derivative of it jumps.
+    Raises :class:`~derive.errors.NotApplicable` for k > 0 if the derivative of order k jumps, contains a
+    delta function or is not known.
     """
     arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
     names = {x: Symbol(str(x.func)) for x in arguments}

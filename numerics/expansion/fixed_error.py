@@ -7,9 +7,9 @@ expanded: the letters contain the full Delta, and ``Delta = y - f[Delta]`` is so
 solution in gamma0 has the right coefficients up to the order of the words, and one more.
 
 The kernels of the closure are the response of the neighbouring layer plus a memory: a correlation times the
-error.  Only the memory is resummed: entry by entry, in the eigenbasis of the data's kernel, by Padé
-approximants in gamma0^2.  With it the equations of the responses are solved, which sums all repetitions of a
-word, and the equations of the correlations give f.
+error.  Only memories, and correlations without indices of samples, are resummed: entry by entry, in the
+eigenbasis of the data's kernel, by Padé approximants in gamma0^2.  With them the equations of the responses
+are solved, which sums all repetitions of a word, and the equations of the correlations give f.
 
 The correlations found in this way are exact to one order more than their series.  They are inserted once, and
 f is computed again; its change is the estimate of the truncation error.  The iteration is not continued,

@@ -85,7 +85,7 @@ class AtStrengths:
 
         ``first`` and ``second`` are the coefficients from the larger and from the smaller range, orders
         first; ``radius`` is the largest gamma0 of the smaller range. The result is ``first``, with zero for
-        each order that does not exceed both its rounding error and ten times its change between the ranges.
+        each order that is at most its rounding error, or at most ten times its change between the ranges.
         """
         size, difference = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
         lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))

@@ -479,9 +479,10 @@ class SeriesAlgebra:
         return self.new(rule)
 
     def is_separable(self, e: Expr) -> bool:
-        """Return whether the operator expression ``e`` has low rank.
+        """Return whether the operator expression ``e`` counts as one of low rank.
 
-        This holds for a correlation and a data kernel, and for a sum if each of its terms has such a factor.
+        A correlation and a data kernel do, and a sum if each of its terms has such a factor; inverses and
+        transposes do not.
         """
         if isinstance(e, Add):
             return all(any(self.is_separable(x) for x in split(part)[1]) for part in e.args)
@@ -585,7 +586,7 @@ def times(number: float, a: LayerOperator) -> LayerOperator:
 def add(*xs: LayerOperator | None) -> LayerOperator | None:
     """Return the sum of operators that are all causal or all separable; None stands for zero.
 
-    A separable sum with more than RANK columns is compressed to fewer columns.
+    A separable sum with more than RANK columns is compressed to as few columns as needed.
     """
     nonzero = [x for x in xs if x is not None]
     if len(nonzero) < 2:

@@ -75,9 +75,9 @@ def size_series(source: ProblemSource, size: str, order: int, together: tuple[st
     ``size`` is the name of a ratio to the input dimension: ``nu`` (width), ``alpha`` (samples) or
     ``alpha_B`` (samples of a batch). The ratios in ``together`` grow with it, in the proportion that they
     have in the experiment. Raises :class:`~numerics.errors.SpecError` for data that are not isotropic, for a
-    size that is missing or differs between layers, and in NTK parametrisation;
-    :class:`~numerics.errors.Diverged` if the limit diverges, :class:`~numerics.errors.NotConverged` if a flow
-    does not converge.
+    size that is missing or differs between layers, and for a theory without this series, as in NTK
+    parametrisation; :class:`~numerics.errors.Diverged` if the limit diverges,
+    :class:`~numerics.errors.NotConverged` if a flow does not converge.
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -102,8 +102,9 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
     variables of test points; on isotropic data all variables but the responses, which are densities.
     ``rtol`` bounds the estimated error of the time grid of the flow, in the coefficients of ``error`` (of
     random data, of ``C_v`` at equal times), relative to the largest of them.
-    Raises :class:`~numerics.errors.SpecError` for another rule than ``gd``, if the rate does more than
-    multiply updates (decay, momentum, noise), and for nonlinear networks; and
+    Raises :class:`~numerics.errors.SpecError` for another rule than ``gd``, for a rate that is a schedule, if
+    the rate does more than multiply updates (decay, momentum, noise), for units with attributes, and for
+    nonlinear networks; and
     :class:`~numerics.errors.NotConverged` if the flow does not converge to ``rtol``.
     """
     check_order(order)
@@ -289,8 +290,9 @@ def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
     The error is that of the sum of all orders at ``value``. The estimate is that of
     :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of the coefficients; it is
     not a bound. It is infinite if these grow as fast as the powers of ``value`` fall, for a single
-    coefficient, and if the last coefficients are zero. Orders that the series does not hold count as zero. A
-    series ends before the first order that is not known (NaN). Standard errors are left out.
+    coefficient, and if the last coefficients or those before them are zero. Orders that the series does not
+    hold count as zero. A series ends before the first order that is not known (NaN). Standard errors are
+    left out.
     """
     x = Symbol("x", positive=True)
     estimates = {}

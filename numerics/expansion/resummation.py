@@ -242,8 +242,9 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  Every variable is evaluated as a series of its own.
     Standard errors ``*_stderr`` of coefficients become those of values: the sum over orders of the change of
     the value by one standard error of the coefficient, a bound for all correlations of the coefficients.  An
-    error that changes sign in time is small at one time by accident, so that each truncation error is the
-    largest of those at the times around it, a tenth of all times on either side.  Entries where the method
+    error that changes sign in time is small at one time by accident, so that the truncation error of an entry
+    with corrections is the largest of those at the times around it, a tenth of all times on either side.
+    Entries where the method
     fails, or where a loss becomes too large, are NaN: ``status`` is then "partial", and ``failed`` counts
     them by variable.  Raises ValueError for an unknown method or a negative gamma0,
     :class:`~numerics.errors.SpecError` for an order that is not known (NaN), and

@@ -202,7 +202,7 @@ class Statics:
 
     @cached_property
     def bases(self) -> dict[tuple[str, int], Array]:
-        """Given values of order parameters at layers before the first and after the last one.
+        """Given values of order parameters at the ends of the network, such as Phi at layer 0.
 
         Keys are (name, layer), values (P, P).
         """
@@ -303,8 +303,8 @@ class Statics:
     def patterns(self, layer: int) -> set[Pattern]:
         """Return the patterns of derivatives whose averages are needed at a layer.
 
-        They are those in the recursions of the static tensors that are not ``skipped``, and those in
-        ``needed``.
+        They are those in ``needed``, and those in the recursions of static tensors, without tensors that are
+        ``skipped``, given or not read at this layer and without terms that vanish.
         """
         patterns = set(self.needed)
         for x, law in self.expansion.laws.items():

@@ -59,7 +59,7 @@ def parse_activation(text: str) -> Expr:
 
 @lru_cache(maxsize=256)
 def is_linear(text: str) -> bool:
-    """Return whether the activation that ``text`` stands for is the identity.
+    """Return whether ``text`` stands for h itself, without a simplification of longer expressions.
 
     >>> is_linear("linear"), is_linear("h*2/2"), is_linear("2*h")
     (True, True, False)

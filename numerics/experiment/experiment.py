@@ -85,7 +85,7 @@ def make_samples(
     `outputs` is the number of outputs of the network.
 
     Raises SpecError for arrays that are missing or exclude each other, wrong shapes, numbers that are not
-    finite, and a kernel that is not symmetric positive semidefinite.
+    finite or so large that their products overflow, and a kernel that is not symmetric positive semidefinite.
 
     >>> training = {"inputs": np.eye(2), "targets": np.ones(2)}
     >>> found, held_out = make_samples(training | {"test_inputs": np.ones((1, 2))})
@@ -345,8 +345,8 @@ def _table(path: Path) -> NDArray[Any]:
     """Return the numbers of a .csv file as a matrix, also if it has a single column or a single row.
 
     Blank lines, lines at the start of the file that begin with ``#``, and then a line of names of columns are
-    left out. Raises ValueError if no line of numbers is left, for names that do not fit the columns, and for
-    a later cell that is not a number.
+    left out. Raises ValueError if no line of numbers is left, for an ambiguous first line, for names that do
+    not fit the columns, for lines of unequal lengths, and for a later cell that is not a number.
     """
     # Excel may write a byte-order mark at the start of a file; "utf-8-sig" leaves it out.
     lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
@@ -493,7 +493,7 @@ class Experiment:
         Raises
         ------
         SpecError
-            If the file or an array cannot be read, or a key is invalid.
+            If the file or an array cannot be read, or an array or a key is invalid.
         """
         path = Path(path)
         spec = parse(cls.tables_of(path))
@@ -722,14 +722,13 @@ class Experiment:
         Parameters
         ----------
         path : str
-            Dotted path of a key of the schema. Another path raises AttributeError, unless its table is
-            missing.
+            Dotted path of a key of the schema. An unknown table raises AttributeError.
 
         Returns
         -------
         object
-            The value, or the default of a key that is not given; None if its table is missing, but "fixed"
-            for data.kind.
+            The value, or the default of a key that is not given. Without a table [data] it is "fixed" for
+            data.kind and None for other keys of [data].
 
         Examples
         --------
