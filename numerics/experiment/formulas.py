@@ -169,8 +169,8 @@ class Reader:
         Functions that the text may use, by name: those of SYMBOLIC by default.
     words
         Names of functions that the caller accepts as a whole text. If there are any, a text of one other word
-        than the variable raises SpecError, which suggests a similar name; :meth:`read` does not accept the
-        names themselves.
+        than the variable raises SpecError, which suggests a similar name if there is one; :meth:`read` does
+        not accept the names themselves.
     powers_of_numbers
         Whether a positive number may have a power that varies, as in ``0.9**t``.
     """
@@ -244,7 +244,10 @@ class Reader:
             raise self._refuse(text, "cannot be read as an expression") from None
 
     def _check_shape(self, text: str, tree: ast.expr) -> None:
-        """Raise SpecError for text that is too long, too deep or has too large numbers, before it is used."""
+        """Raise SpecError for text that is too long or too deep, before it is used.
+
+        The same holds for numbers that are too large or too small, and for powers that are not allowed.
+        """
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
         if len(nodes) > NODES:
             raise self._refuse(
@@ -322,7 +325,8 @@ class Reader:
     def _exponent(self, text: str, node: ast.expr) -> Fraction:
         """Return the constant exponent ``node`` of a power in a formula, as a fraction.
 
-        Raise SpecError for an exponent that contains the variable, is too large, or is not a simple fraction.
+        Raise SpecError for an exponent that contains the variable, a name, a function or a power, is too
+        large, or is not a simple fraction.
         """
         accepted = f"a number between -{EXPONENT} and {EXPONENT}, such as 2 or 0.5"
         if self._varies(node):

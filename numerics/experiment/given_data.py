@@ -109,6 +109,7 @@ def require_shapes(
 
     ``data`` are arrays by name, ``values`` numbers by the names of symbols, which include sizes such as "P",
     and ``times`` is the number of times. Axes of times may be longer; with ``times=0`` they are not compared.
+    An array with another number of axes than indices is not compared.
     Messages name arrays as ``data.NAME`` and numbers as ``values.NAME``.
 
     >>> from derive.program import mlp
@@ -246,7 +247,9 @@ def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Lite
 
 
 def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
-    """Return numbers by name; raise SpecError for one that is not finite and real, or given twice.
+    """Return numbers by name; raise SpecError for one that is not a finite real number.
+
+    The same holds for a name that is given twice with different values.
 
     >>> checked_numbers({"eta": 1})
     {'eta': 1.0}

@@ -104,6 +104,10 @@ class RuleTables:
         ------
         ValueError
             If a symbol has no number, or a function no array with enough entries.
+        NotApplicable
+            For a flow with a function that is given as an array.
+        NotConverged
+            For a flow whose coefficients vary too fast.
         """
         followed = StepwiseSystem.of(self.system, self.discrete, numbers, times, arrays or {}, self.gain)
         left, kept, noise = followed.tables(noisy=self.heat is not None)

@@ -104,9 +104,9 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     The author's names are given by the new names, for renamed quantities only and without names of sources.
     Sizes are numbers by name: the number of samples, if it is a number in the program. A name that conflicts
     with one of the names of results gets the suffix ASIDE. A program whose names have their roles already
-    keeps them; correlations of a chain of layers that the author did not name get the names of ``mlp``.
-    Without a single output, only fields of a chain of layers, error and learnt function of random data,
-    gamma0, and conflicting names are renamed.
+    keeps them; correlations of a chain of layers that the author did not name get the names of ``mlp``,
+    unless another order parameter has a name. Without a single output, only fields of a chain of layers,
+    error and learnt function of random data, gamma0, and conflicting names are renamed.
 
     >>> from derive.program import mlp
     >>> program = mlp(2)

@@ -297,7 +297,7 @@ def _indefinite_noise(
 
     Only noise of rules with several state variables is checked. ``owner`` are words for the weight of the
     rule, and ``grid`` (T,) are the times of the evaluation. None if no eigenvalue is negative beyond
-    rounding, if a symbol has no number, and for other rules.
+    rounding, if a symbol has no number, if an entry is not finite, and for other rules.
     """
     system: LinearSystem | None = getattr(rule, "system", None)
     if system is None or system.states == 1 or not system.noisy or not len(grid):

@@ -359,8 +359,8 @@ class Problem:
         """Return the problem with averages over modes of random data computed from the given attributes.
 
         The attributes of modes, such as eigenvalues, are arrays with an entry for each mode. Averages become
-        sums over modes, or means over these entries if they cannot be written as sums. Raises SpecError if
-        the number of modes in the program is not the length of these arrays.
+        sums over modes, or means over these entries if they cannot be written as sums. For sums, raises
+        SpecError if the number of modes in the program is not the length of these arrays.
         """
         arrays = {x.name: self.arrays[x.name] for x in self.program.attributes}
         count = len(next(iter(arrays.values())))
@@ -692,8 +692,9 @@ EVALUATE = "numerics.solver.direct.evaluate, which solves the program for a few 
 
 
 def _require_source(source: object, given: Mapping[str, object]) -> None:
-    """Raise SpecError for a source that is not a problem, and for arguments that do not belong to it.
+    """Raise SpecError for a source that no problem is made of, and for arguments that do not fit.
 
+    An argument does not fit if it has a wrong type, or if the source has its own numbers.
     ``given`` holds the other arguments of :meth:`Problem.of` by name.
     """
     for name in ("numbers", "arrays"):
