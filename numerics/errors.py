@@ -154,7 +154,7 @@ def _short(value: object, limit: int = 80) -> str:
 
 
 def value_to_toml(value: object) -> str:
-    """Return a bool, number, text, list or table as TOML text, and another value as its `repr`.
+    """Return a bool, number, text, list or table of Python as TOML text, and another value as its `repr`.
 
     >>> value_to_toml(True), value_to_toml(0.1), value_to_toml("x.npy"), value_to_toml([1, 2.5])
     ('true', '0.1', '"x.npy"', '[1, 2.5]')

@@ -52,7 +52,7 @@ SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
 
 
 def template(kind: str, rule: str = "gd") -> str:
-    """Return the text of an experiment file for a kind of data, with a line for each key that goes with it.
+    """Return the text of an experiment file for a kind of data, with a line for each key of this kind.
 
     ``kind`` is "fixed", "isotropic" or "power-law". ``rule`` is "gd" or an entrywise rule, such as "adam",
     for which the learning rate has warm-up and cosine decay; any other rule gives the text of "gd". Optional
@@ -137,7 +137,8 @@ def show(
     """Print a result file: the experiment, the attributes, the names of its variables, and the losses.
 
     Attributes are, for example, the version and the status. For a sweep, the status of each point is printed
-    in place of the losses. With --json the whole result is printed as JSON; --plot also draws a solution.
+    in place of the losses. With --json the attributes, the times and the variables that depend on time and
+    order alone are printed as JSON; --plot also draws a solution.
     """
     result = load_result(file)
     check_plot(plot)
@@ -187,7 +188,7 @@ def load_result(file: Path) -> xr.Dataset:
 
 
 def draw(result: xr.Dataset, path: Path) -> None:
-    """Draw the losses and the kernels of a solution over time, and write the figure."""
+    """Draw the losses of a solution over time and its kernels, or its outputs without kernels, to a file."""
     from numerics.plots import plot_result, save_figure
 
     save_figure(plot_result(result), path)

@@ -354,7 +354,8 @@ def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str,
 
     The dictionary holds the name of the bottleneck, the added loss divided by the loss of the law
     (``share``), the loss after the crossover (``after``), a kernel after it (``kernel``), the crossover time,
-    its exponents by size (a dictionary), and a list of conditions. A power that is not known is None.
+    its exponents by size (a dictionary), and a list of conditions. A power or a crossover time that does not
+    exist or is not known is None.
     ``values`` are numbers for symbols, such as gamma0; numerical factors have six digits.
     """
     from derive.scale.bottlenecks import SIZES
@@ -556,7 +557,7 @@ def _gamma0_value(given: str | None) -> dict[Any, Expr]:
 
 
 def _crossover_times(law: PowerLaw, given: str | None) -> dict[str, Expr]:
-    """Return the times at which the law crosses over to other laws, by the name of the other law.
+    """Return the times at which the law begins or ends, by the name of the other law or of the cause.
 
     ``given`` is the number for gamma0, the option --gamma0; None leaves gamma0 a symbol. Raises SpecError if
     it is not a positive number, and Diverged if a time overflows.

@@ -448,6 +448,8 @@ def evaluated_at(
         As :func:`expand`, and with "self-consistent" as :func:`resum`. Also for units with attributes, and
         beyond order 0 if a method is given and the activation has a kink: its series is in powers of
         ``|gamma0|``, of which two are known, too few for the truncation error of their sum.
+    ValueError
+        For an unknown method.
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")

@@ -103,8 +103,8 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
     ``rtol`` bounds the estimated error of the time grid of the flow, in the coefficients of ``error`` (of
     random data, of ``C_v`` at equal times), relative to the largest of them.
     Raises :class:`~numerics.errors.SpecError` for another rule than ``gd``, for a rate that is a schedule, if
-    the rate does more than multiply updates (decay, momentum, noise), for units with attributes, and for
-    nonlinear networks; and
+    the rate does more than multiply updates (decay, momentum, noise), for units with attributes, for
+    nonlinear networks, and for other losses than the square loss; and
     :class:`~numerics.errors.NotConverged` if the flow does not converge to ``rtol``.
     """
     check_order(order)

@@ -400,7 +400,8 @@ class Reader:
     def _check_poles(self, text: str, tree: ast.expr) -> None:
         """Raise SpecError if a denominator in a formula changes sign or vanishes on the range of the grid.
 
-        Its factors are checked without their roots, powers and absolute values. A factor that falls to zero
+        Its factors are checked without their roots, powers and absolute values. A factor that falls below
+        TINY times its value at a nearby point counts as zero. A factor that falls to zero
         as a root or more slowly, such as ``sqrt(abs(h - 0.1)) + (h - 0.1)**2``, may be missed.
         """
         for below in self._denominators(text, tree):
