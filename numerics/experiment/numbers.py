@@ -109,10 +109,10 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     """Return the numbers of the file for the symbols of the theory, sizes included.
 
     Left out are numbers that neither the file nor a default gives, expressions in t, a number of outputs of
-    1, and zeros, except for the noise of random data, which is 0 if it is missing. A list gives one symbol
-    for each layer. On fixed samples P counts training samples and test points, and P_train, which is given
-    with test points only, training samples. Raises :class:`~numerics.errors.SpecError` for fixed samples
-    without arrays.
+    1, and zeros, except for zeros of lists and for the noise of random data, which is 0 if it is missing. A
+    list gives one symbol for each layer. On fixed samples P counts training samples and test points, and
+    P_train, which is given with test points only, training samples. Raises
+    :class:`~numerics.errors.SpecError` for fixed samples without arrays.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1, "width_ratio": 2.0}, "data": {"kind": "isotropic", "noise": 0.3}}
