@@ -95,10 +95,11 @@ def times_read(times: Array, discrete: bool) -> Array:
 
 
 def with_extremes(value: Callable[[Array], Array], grid: Array) -> Array:
-    """Return the times ``grid`` (T,) and the times of the least and largest values between them, ascending.
+    """Return the times ``grid`` (T,) and the times of local extremes between them, ascending.
 
-    ``value`` maps times to values. It is evaluated at one time between each two, and least and largest values
-    among these are refined by ternary search; a pulse between two of these times is not found.
+    ``value`` maps times to values. It is evaluated at these times and at one time between each two. Local
+    minima and maxima of these values are refined by ternary search; a pulse between two of the times is not
+    found.
     """
     times = np.union1d(grid, grid[:-1] + GOLDEN * np.diff(grid))
     y = value(times)

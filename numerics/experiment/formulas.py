@@ -401,8 +401,8 @@ class Reader:
         """Raise SpecError if a denominator in a formula changes sign or vanishes on the range of the grid.
 
         Its factors are checked without their roots, powers and absolute values. A factor that falls below
-        TINY times its value at a nearby point counts as zero. A factor that falls to zero
-        as a root or more slowly, such as ``sqrt(abs(h - 0.1)) + (h - 0.1)**2``, may be missed.
+        TINY times its value at a nearby point counts as zero. A factor that falls to zero as a root or more
+        slowly, such as ``sqrt(abs(h - 0.1)) + (h - 0.1)**2``, may be missed.
         """
         for below in self._denominators(text, tree):
             if len({self._value(text, below, x) > 0 for x in self.grid}) > 1:
@@ -470,10 +470,10 @@ class Reader:
     def _minima(
         self, text: str, tree: ast.expr, measure: Callable[[float], float]
     ) -> Iterator[tuple[float, float, float]]:
-        """Yield the least values of a part of a formula between points.
+        """Yield the local minima of a part of a formula between the ends of the grid.
 
-        ``measure`` is applied to values: ``abs`` or ``float``. The items are the position, the least value,
-        and the value at the point before.
+        ``measure`` is applied to values: ``abs`` or ``float``. The items are the position of a minimum, the
+        value there, and the value at the point before.
         """
         values = [measure(self._value(text, tree, x)) for x in self._points]
         for k in range(1, len(values) - 1):
