@@ -121,7 +121,7 @@ def _steps(steps: EarlySteps | None) -> list[str]:
 
     They are the factors of the losses in the first step, a table of ``C_v`` by step, exact and by the
     recursion that neglects the memory of earlier steps, and the terms that this recursion neglects in the
-    second step.
+    second step, or the reason why there is no such recursion.
     """
     if steps is None:
         return []
@@ -145,7 +145,8 @@ def _rates(recovery: Recovery | None) -> list[str]:
     """Return the printed lines about the largest learning rate of successful training; [] for None.
 
     They state this rate, measured over several steps, whether a loss that rises in the first step can fall
-    below its initial value later, and upper bounds of the rate in the lazy limit.
+    below its initial value later, and upper bounds of the rate in the lazy limit, or the reason why there are
+    none.
     """
     if recovery is None:
         return []

@@ -1,6 +1,6 @@
 """Coefficients of the expansion in gamma0 of a linear network, from its closure's recursion in the layer.
 
-The number of operator words (products of kernels) in the expansion grows by ten or more with each power of
+The number of operator words (products of kernels) in the expansion grows tenfold or more with each power of
 gamma0^2.  The closure's equations need only products: each order of an operator follows from products of
 lower orders.
 """

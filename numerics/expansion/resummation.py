@@ -2,10 +2,10 @@
 
     result = expand(experiment, 8); at = resummed(result, 0.7); at.train_loss, at.train_loss_truncation
 
-Every entry of an array has its own approximants.  An approximant is skipped, and the next one used, if its
-linear equations are singular, or if its denominator vanishes between 0 and the point (also at a spurious pole
-next to a zero).  If no approximant is left and the partial sum does not converge, the entry has failed: it is
-NaN, and is counted.
+Every entry of an array has its own approximants, unless entries share their denominators.  An approximant is
+skipped, and the next one used, if its linear equations are singular, or if its denominator vanishes between 0
+and the point (also at a spurious pole next to a zero).  If no approximant is left and the partial sum does
+not converge, the entry has failed: it is NaN, and is counted.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class HeldOut:
 
     ``kernel`` K^x of all of them has shape (P + P*, P + P*), training samples first. ``targets`` of test
     points have shape (P*,) or (P*, C), and ``inputs`` (P*, D); both are None if they are not known.
-    ``training`` is P.  All arrays are read-only.
+    ``training`` is P.  The arrays of an experiment are read-only.
     """
 
     kernel: Array
