@@ -125,8 +125,8 @@ def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attr
 
     Each run maps names of fields to their paths; all runs have the same fields and shapes. ``times`` are the
     coordinates of the dimension ``time``. If a field has other layers, index values or numbers of units than
-    the fields before it, its dimensions have names of their own, such as ``"layer of z"``. ``attrs`` are the
-    attributes of the result.
+    the fields before it, the dimension that differs has a name of its own, such as ``"layer of z"``.
+    ``attrs`` are the attributes of the result.
     """
     import xarray as xr  # slow to import, and needed only if paths are kept
 

@@ -326,8 +326,8 @@ def _band_at_width(
 ) -> list[Artist]:
     """Draw, around the curve of a variable, networks of the width N for which the result has corrections.
 
-    Their mean is a dotted line, with a band of one standard deviation of a single network. Nothing is drawn
-    if the result has no variance of the variable.
+    A band shows one standard deviation of a single network on each side of their mean. The mean is a dotted
+    line, if the result has its shift. Nothing is drawn if the result has no variance of the variable.
     """
     if name + VARIANCE not in result:
         return []
@@ -368,7 +368,7 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
     Entries at equal indices are summed over outputs and positions and averaged over samples. The sum or mean
     of the standard errors of entries is an upper bound on the standard error. If the result holds both the
     kernel and its trace, the one at more times is used. Corrections of order 1/N are included if the result
-    has them.
+    has them and the kernel is held at all times.
     """
     trace = f"{name}_trace"
     known = [x for x in (name, trace) if x in result]

@@ -573,8 +573,9 @@ class _QuantityReader:
     def _entry_sum(self, leaf: Sum, equation_indices: tuple[Symbol, ...]) -> EntrySum:
         """Return a sum over past steps of a weight with an entrywise rule as this weight applied to a vector.
 
-        ``leaf`` is the sum, ``equation_indices`` are the indices of the equation in which it stands. Raises
-        Unserved for a gradient that is zero, and for an index that the equation does not have.
+        A vector of weights stands alone. ``leaf`` is the sum, ``equation_indices`` are the indices of the
+        equation in which it stands. Raises Unserved for a gradient that is zero, and for an index that is
+        neither summed nor one of the equation.
         """
         steps = step_sum(leaf)
         rule = entrywise_rule(self.theory.program, steps.step.weight)
@@ -687,8 +688,8 @@ class _QuantityReader:
         factors, ``over`` are the summed indices, and ``limits`` the limits of the sum. In
         ``Sum(K(mu, a)*D(a, c, s)*g(a, c, s), a, c, s)`` the sum over ``c`` becomes a random quantity
         ``Sum(D(a, c, s)*g(a, c, s), c)`` with the index ``a``, of which fewer entries are stored and
-        multiplied by K. Factors of g without the index ``c`` are taken out of the sum. The term is unchanged
-        if no sum, or every sum, could be taken so.
+        multiplied by K. If g is defined as a product, its factors without the index ``c`` are taken out of
+        the sum. The term is unchanged if no sum, or every sum, could be taken so.
         """
         free = {*over, *(x for x in factor.free_symbols if x not in self.extents.sizes), s}
         inner = {x for x in over if x in factor.free_symbols}
@@ -845,7 +846,7 @@ def with_named_averages(theory: Theory) -> Theory:
     """Return the theory with a scalar for each average at one time inside of an expression.
 
     In ``a/sqrt(<a(t)**2>)`` the average becomes ``average0(t)``, with the scalar ``average0(t) = <a(t)**2>``.
-    The averages that define order parameters and scalars stay as they are.
+    The averages that define order parameters and scalars, and averages of responses, stay as they are.
     """
     ends = {index: (lower, upper) for index, lower, upper in reversed(list(limits(theory)))}
     scalars: dict[Expr, Equation] = {}
@@ -945,7 +946,8 @@ def _is_smooth(x: Expr) -> bool:
 def _reach(leaf: Sum) -> Reach:
     """Return the times at which a sum reads a quantity: "past" (s < t), "through" (s <= t) or "now".
 
-    "now" stands for a sum without times. Raises Unserved for a sum over a part of the past.
+    "now" stands for a sum without times. Raises Unserved for a sum over other times, such as a part of the
+    past.
     """
     times = [x for x in leaf.limits if x[0] in TIMES]
     if not times:

@@ -139,7 +139,7 @@ RUNAWAY = 1e8
 
 @dataclass(frozen=True)
 class Variable:
-    """Description of a variable of results: its dimensions, and ``long_name``, words and the papers' symbols.
+    """Description of a variable of results: its dimensions, and ``long_name`` in words and symbols.
 
     ``dims`` are the dimensions with one output, and ``channels`` those with several outputs. ``nonlinear``
     holds the dimensions in a nonlinear network, first those with one output, then those with several.

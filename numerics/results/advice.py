@@ -25,8 +25,8 @@ LARGE_INPUTS = 10.0
 def input_scale(problem: Problem) -> str:
     """Return a sentence about inputs whose kernel is much larger than one, or an empty string.
 
-    The sentence names the first kernel with a diagonal entry above LARGE_INPUTS (10), and its largest such
-    entry. Inputs without a kernel among the arrays of the problem are not examined.
+    The sentence names the alphabetically first kernel with a diagonal entry above LARGE_INPUTS (10), and its
+    largest such entry. Inputs without a kernel among the arrays of the problem are not examined.
 
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}

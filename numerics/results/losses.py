@@ -224,7 +224,7 @@ def _read_number(
     The result is the array, its indices, one for each axis, and, for each index that is an integer, the
     position along its axis at which the array is to be read. ``scalars`` holds numbers of the program by
     name, ``spans`` the values of each index, to which those of the leaf's indices are added. None if the leaf
-    is not known, or if one of its indices takes other values than in another leaf.
+    cannot be read, for example because one of its indices takes other values than in another leaf.
     """
     if isinstance(leaf, Symbol):
         if leaf == t:
@@ -275,6 +275,7 @@ def _error(loss: Expr, output: AppliedUndef) -> Expr:
 def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
     """Return target minus output for an error that is affine in the output; None for other errors.
 
+    It is also None for an error that does not depend on ``output``, or depends on other entries of the output.
     The target is the value of the output at which the error is zero.
     """
     x = Dummy("x", real=True)
@@ -290,7 +291,7 @@ def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
     """Return whether a loss can be evaluated from the output and the given arrays of a program.
 
     The loss must contain the output. Every function in it must be the output or a given array, at integers or
-    at indices of samples, channels, time or sums, which may be shifted.
+    at indices of samples, channels, time or sums, which may be shifted but must not be repeated.
     """
     indices = {mu, t, *output.args, *(limit[0] for total in loss.atoms(Sum) for limit in total.limits)}
     for x in loss.atoms(AppliedUndef):
@@ -390,7 +391,7 @@ def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
 
 
 def _index_values(problem: Problem) -> dict[Any, Sequence[int]]:
-    """Return the values of each index of a program that has the same range in all definitions with it."""
+    """Return the values of each index of a program whose range is the same in all definitions that have it."""
     values: dict[Any, set[tuple[Expr, Expr]]] = {}
     for r in (r for d in problem.program.definitions for r in d.ranges):
         low, high = (sympify(x).subs(problem.values) for x in (r.lower, r.upper))
@@ -400,7 +401,7 @@ def _index_values(problem: Problem) -> dict[Any, Sequence[int]]:
 
 
 def first_sample(problem: Problem, samples: slice) -> int:
-    """Return the value of the index of samples at the first one of ``samples``, positions from 0."""
+    """Return the value of the index of samples at the first of ``samples``, a slice of positions from 0."""
     return int(_lowest_of_output(problem).get(mu, S.One)) + (samples.start or 0)
 
 

@@ -125,9 +125,9 @@ def self_correlations(problem: Problem) -> list[str]:
 
 
 def require_variables(problem: Problem) -> None:
-    """Raise SpecError for a program whose result would be empty.
+    """Raise SpecError for a program without standard roles whose result would be empty.
 
-    This is a program without standard roles that has neither numbers nor correlations.
+    Such a program has neither numbers nor correlations that finite networks can measure.
     """
     if not authored_variables(problem):
         raise SpecError(
@@ -167,8 +167,8 @@ def numbers_of_author(
 ) -> dict[str, Array]:
     """Return the numbers of a program that have no standard name, by the author's names.
 
-    ``found`` holds computed numbers; a key is the name with the integers among the indices. The axes of an
-    array are ``leading`` axes such as replicas, the time, and the indices that are not integers. A number is
+    ``found`` holds computed numbers; a key is the name with the integers among the indices. The axes of its
+    arrays are ``leading`` axes such as replicas, the time, and the indices that are not integers. A number is
     left out if ``found`` lacks its value at some of its indices.
     """
     values: dict[str, Array] = {}

@@ -56,8 +56,8 @@ def _loss(problem: Problem, scalars: Mapping[str, Array], replicas: int) -> dict
     """Return the training loss of a program, computed from means of its numbers over replicas.
 
     The jackknife removes its bias of order 1/replicas and gives the standard error. ``scalars`` holds the
-    numbers by name, replicas along the first axis. Empty if the program states no loss, or if it depends on
-    other quantities.
+    numbers by name, replicas along the first axis. Empty if the program states no loss, or if the loss
+    depends on quantities other than these numbers and arrays.
     """
     ends = [0, *np.cumsum([x[0].size for x in scalars.values()])]
     spans = {name: slice(a, b) for name, (a, b) in zip(scalars, pairwise(ends), strict=True)}

@@ -302,7 +302,7 @@ def read_wanted(
     times ``b``. None stands for every vector that the program's notation names. A vector with the index
     ``equal`` is correlated with itself at equal values of all its indices only. A vector in several
     correlations is recorded once. Raises ValueError for a name that a number of the program has, if ``a`` is
-    a number, and if ``a`` and ``b`` have units of different populations.
+    a number, and if the populations or the layers of ``a`` and ``b`` differ.
     """
     program, vectors = binder.program, dict[Expr, CorrelationVector]()
 
@@ -395,7 +395,7 @@ def read_vector(binder: Binder, reading: FormulaReaders, e: Expr) -> Correlation
 def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
     """Return for each free index of ``e`` the values at which all fields and weights in ``e`` are defined.
 
-    Indices are in the order in which they appear in fields, then in weights.
+    Indices are in the order in which they appear in ``e``.
     """
     index_values: dict[Symbol, set[int]] = {}
     for _, args, members in _uses(binder, e):

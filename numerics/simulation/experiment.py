@@ -525,8 +525,8 @@ def _networks(
 
     ``size`` is the number N that the ratios of populations refer to, ``width`` the number of neurons of the
     widest hidden layer, and ``kernels`` are those to measure. The error is None for a rule in steps. For a
-    flow, integration steps are shortened until the error is below ``tolerance``, on the network of the seed
-    ``seed``.
+    flow, integration steps are shortened until the error is below ``tolerance`` (with noise or jumps, a
+    larger bound), on the network of the seed ``seed``.
     """
     program, fixed = problem.program, problem.seen > 0
     values: dict[str, Any] = {str(k): v for k, v in problem.values.items()}

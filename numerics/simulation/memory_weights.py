@@ -99,9 +99,9 @@ class TwoTimeFunction:
 def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
     """Return the leaves of an expression of t and s, and the expression as a compiled function.
 
-    Leaves are the symbols other than t and s, and the functions of data such as ``eta(t)``; symbols and
-    functions inside of the arguments of these functions are not leaves. The compiled function takes t, s and
-    the values of the leaves.
+    Leaves are the symbols other than t and s, and the functions of data such as ``eta(t)``; symbols inside of
+    the arguments of these functions are not leaves. The compiled function takes t, s and the values of the
+    leaves.
     """
     functions = {a for a in e.atoms(AppliedUndef) if not any(a in b.args for b in e.atoms(AppliedUndef))}
     bare = e.xreplace({a: Dummy() for a in functions})

@@ -272,7 +272,7 @@ def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[S
 def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Iterator[Task]:
     """Yield the computations of all levels of formulas in order.
 
-    Formulas of one field that differ only in index values form one computation.
+    Formulas of one field in one level that differ only in index values form one computation.
     """
     for level in levels:
         groups: dict[Any, list[StepNode]] = {}

@@ -328,10 +328,10 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
 
     Notes
     -----
-    A population has round(ratio N) units.  Matrices to a given population have entries of variance ``variance
-    ratio/D``.  A field's index written as a sum (``a + k``) is periodic.  Noise of a rule is drawn like the
-    initial weight; its variance is ``diffusion`` times that of the initial weight (for a flow, in each unit
-    of time).
+    A population has round(ratio N) units.  Matrices between a given population and another one have entries
+    of variance ``variance ratio/D``.  A field's index written as a sum (``a + k``) is periodic, unless it
+    counts layers or ordered positions.  Noise of a rule is drawn like the initial weight; its variance is
+    ``diffusion`` times that of the initial weight (for a flow, in each unit of time).
 
     Examples
     --------
@@ -831,7 +831,7 @@ def _check(program: Program, width: int, steps: int, dt: float | None, times: Se
 
 
 def _check_depth(program: Program, values: Values) -> None:
-    """Raise ValueError if the depth of the program is a symbol without a number."""
+    """Raise ValueError if definitions contain a symbol of the depth that has no number."""
     missing = {x for x in getattr(program.depth, "free_symbols", set()) if x.name not in values.numbers}
     bounds = [b for d in program.definitions for r in d.ranges for b in (r.lower, r.upper)]
     if any(

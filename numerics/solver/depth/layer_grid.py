@@ -241,8 +241,8 @@ class _Grid(_Sizes):
     def iterate(self, group: tuple[LayerRow, ...], now: int) -> None:
         """Compute the tensors of a group at time ``now``, by iteration until they converge.
 
-        The tensors of a group depend on each other, or on themselves, at the same time. Raises Diverged if an
-        entry is not finite or reaches LARGEST, and NotConverged after SWEEPS sweeps.
+        The tensors of a group may depend on each other, or on themselves, at the same time. Raises Diverged
+        if an entry is not finite or reaches LARGEST, and NotConverged after SWEEPS sweeps.
         """
         names = {row.name for row in group}
         rows = [_Assign(self, row, names, now) for row in group]
@@ -441,7 +441,7 @@ class _Grid(_Sizes):
 class _Assign:
     """Assignment of one tensor at one step, which the iteration of the step repeats until it converges.
 
-    ``moving`` are the products in its equation that read tensors computed at the same step, and therefore
+    ``moving`` are the products in its equation that read tensors of its group at this step, and therefore
     change during the iteration; ``still`` is the sum of the other products. ``above`` is the array of the
     present values of the tensor. If the tensor jumps at equal layer times tau = ``tau_``, the diagonal of
     ``above`` has the values for tau > ``tau_``, and ``below`` those for tau < ``tau_``.
