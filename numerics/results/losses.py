@@ -275,7 +275,7 @@ def _error(loss: Expr, output: AppliedUndef) -> Expr:
 def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
     """Return target minus output for an error that is affine in the output; None for other errors.
 
-    It is also None for an error that does not depend on ``output``, or depends on other entries of the output.
+    It is also None for an error that does not depend on ``output``, or depends on other entries of it.
     The target is the value of the output at which the error is zero.
     """
     x = Dummy("x", real=True)
@@ -391,7 +391,7 @@ def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
 
 
 def _index_values(problem: Problem) -> dict[Any, Sequence[int]]:
-    """Return the values of each index of a program whose range is the same in all definitions that have it."""
+    """Return the values of the indices whose range is the same in all definitions that have the index."""
     values: dict[Any, set[tuple[Expr, Expr]]] = {}
     for r in (r for d in problem.program.definitions for r in d.ranges):
         low, high = (sympify(x).subs(problem.values) for x in (r.lower, r.upper))
