@@ -158,8 +158,8 @@ def _own(existing: xr.Dataset, dim: str, values: Iterable[float] | None, size: i
 def _anywhere(program: Program, lhs: AppliedUndef) -> Expr:
     """Return a field at time t and at plain indices, such as ``h(ell, mu, t)``.
 
-    ``lhs`` is the left side of its definition, which may have shifted or integer indices, such as ``h(1, mu,
-    t + 1)``.
+    ``lhs`` is the left side of its definition, which may have shifted indices and an integer for the layer,
+    such as ``h(1, mu, t + 1)``. Other integers stay.
     """
     x = program.field_of(str(lhs.func))
     assert x is not None

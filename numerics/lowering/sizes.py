@@ -82,7 +82,8 @@ class SizedTheory:
     def lowest(self) -> dict[Symbol, Expr]:
         """The first value of each index, as an expression.
 
-        If an index has several ranges, it is the lowest of their first values.
+        If an index has several ranges, it is the lowest of their first values; of two values that cannot be
+        compared, the first one counts.
         """
         return lowest_values(self.theory)
 

@@ -1,8 +1,9 @@
 """The loss that a program states, evaluated at each time: the values of ``train_loss`` and ``test_loss``.
 
-A loss is an expression of one output and of arrays, as :meth:`derive.program.Network.train` takes it.  Its
-value is the mean over samples, summed over its other indices.  The square loss ``(y - f)^2/2`` is an
-exception: results hold the mean of ``(y - f)^2``, twice the loss.
+A loss is an expression of one output, or of several numbers of a program, and of arrays, as
+:meth:`derive.program.Network.train` takes it.  Its value is the mean over samples, summed over its other
+indices.  The square loss ``(y - f)^2/2`` of one output is an exception: results hold the mean of ``(y -
+f)^2``, twice the loss.
 """
 
 from __future__ import annotations

@@ -207,8 +207,8 @@ def numbers_of_author(
 def sample_index(program: Program) -> Symbol | None:
     """Return the index that counts samples in a program: that of the given input vectors, or mu.
 
-    It is mu if the given vectors have it, or if there are no given vectors and a number has it. None if the
-    given vectors have several indices without mu, or if no quantity depends on samples.
+    It is mu if the given vectors have it, or if they have no index (or are missing) and a number has mu. None
+    if the given vectors have several indices without mu, or if no quantity depends on samples.
     """
     given = {x.name for x in program.given}
     read = (a for d in program.definitions for a in sympify(d.rhs).atoms(AppliedUndef))

@@ -46,7 +46,7 @@ class StepNode:
     key
         Name of the field or scalar, and the values of its indices.
     rhs
-        Formula of its value: the right-hand side of its definition.
+        Formula of its value, or of its time derivative: the right-hand side of its definition.
     size
         Number of units of the field; 0 for a scalar.
     """

@@ -264,7 +264,7 @@ class FormulaReaders:
     """Makes functions ("readers") that evaluate the formulas of one program on the state of networks.
 
     A reader is a function from the state of the networks to an array (networks, rows, units), with one row
-    for each formula.
+    for each formula. An axis of length one is shared by all networks, rows or units.
     """
 
     def __init__(self, layout: RowLayout) -> None:
@@ -337,8 +337,9 @@ class FormulaReaders:
         return (CurrentParameter, x.key) if isinstance(x, CurrentParameter) else (type(x), "")
 
     def _fixed(self, leaves: Sequence[Fixed]) -> NetworkReader:
-        """Return a reader of constants, one row for each, which do not depend on the state.
+        """Return a reader of constants, one row for each, or a single row if all are equal.
 
+        Constants do not depend on the state.
         A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]

@@ -348,7 +348,7 @@ class PopulationSizes:
     def scale(self, m: GaussianMatrix, env: IndexValues) -> float:
         """Return the number by which the variance and the updates of the entries of a matrix are divided.
 
-        It is the width N, unless the matrix ``m`` acts on a population of input vectors (a given population).
+        It is the width N, unless a side of the matrix ``m`` is a population of input vectors (a given one).
         Of input vectors only the inner products per unit x.x/D are known, and the number is D/ratio: then a
         product has the covariance variance * ratio * K_x for data of any dimension D. Raise ``ValueError``
         for a matrix between two given populations.
