@@ -1,4 +1,6 @@
-"""Figures of results.  Each function draws on axes and returns the artists; no function opens a window.
+"""Figures of results.  Functions draw on axes and return the artists, or return a figure with all panels.
+
+No function opens a window.
 
 Matplotlib is imported when the first figure is drawn.
 """
@@ -326,8 +328,9 @@ def _band_at_width(
 ) -> list[Artist]:
     """Draw, around the curve of a variable, networks of the width N for which the result has corrections.
 
-    A band shows one standard deviation of a single network on each side of their mean. The mean is a dotted
-    line, if the result has its shift. Nothing is drawn if the result has no variance of the variable.
+    Their mean is a dotted line, if the result has its shift. A band shows one standard deviation of a single
+    network on each side of this mean, or of the curve without a shift. Nothing is drawn if the result has no
+    variance of the variable.
     """
     if name + VARIANCE not in result:
         return []

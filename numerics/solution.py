@@ -90,8 +90,8 @@ def solve(
         If no method fits, the corrections of the theory cannot be computed, or ``width`` is not a positive
         integer.
     Diverged
-        If the dynamics diverge and ``throw`` is true, with the step; also if no output time is left before
-        the divergence.
+        If the dynamics diverge and ``throw`` is true, with the step or the time; also if no output time is
+        left before the divergence.
     NotConverged
         If a method does not reach its tolerance.
 

@@ -429,8 +429,8 @@ def initial_outputs(
 
     ``means`` and ``errors`` are variables of results and their standard errors. The theory of infinite width
     has no random outputs at the start: their standard deviation over networks is the standard error times the
-    square root of the number of networks. It is not small above a share RANDOM_START (0.2) of the mean errors
-    at the start; both are root mean squares over samples.
+    square root of the number of networks. This deviation is not small above a share RANDOM_START (0.2) of the
+    mean errors at the start; both are root mean squares over samples.
 
     >>> means = {"error": np.ones((1, 2))}
     >>> initial_outputs(means, {"error": np.full((1, 2), 0.5)}, 4)[:76]

@@ -541,7 +541,7 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
     """Yield pairs of each expression in a program and the ranges of its indices.
 
     Expressions are those of definitions, which come first, of training rules and updates, and of variances
-    and sizes.
+    and sizes. Those of rules that are defined by their memory are left out.
     """
     program = binder.program
     for d in program.definitions:

@@ -357,7 +357,7 @@ class FormulaReaders:
         )[None]
 
     def _called(self, leaves: Sequence[Called]) -> NetworkReader:
-        """Return a reader of a function given by the user, applied to several arguments, one row for each.
+        """Return a reader of several values of a function given by the user, one row for each.
 
         A reader is a function from the state of the networks to an array (networks, rows, units).
         """

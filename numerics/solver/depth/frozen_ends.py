@@ -4,7 +4,7 @@ Frozen ends are input and output weights that are not trained. Branches are scal
 learning rate by ``L^-gamma``. The network of L layers is solved from its derived theory by the march. The
 limit of infinite depth is solved from the derived equations in layer time of correlations C and responses
 Gamma, the first correction from those of all fields. ``inputs[t]`` is the number xi that the network reads at
-step t, and ``slope(t, f)`` the derivative of the loss by its output. The ledger compares results with the
+step t, and ``slope(t, f)`` the derivative of the loss by its output. The gallery compares results with the
 figures of the paper.
 """
 
