@@ -510,10 +510,10 @@ class _QuantityReader:
     def _quantity(self, node: MemberKey, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
         """Return the expression ``expr`` as a random quantity with the name ``node`` and these indices.
 
-        Sums over the past that are added become one leaf, so that their kernels are added before the past is
-        read. A smooth function of fields, such as tanh(h), becomes a quantity of its own, which other
-        quantities can use. Raises Unserved for a random factor outside of sums at another time than t or 0,
-        or with an index that is not one of ``indices``.
+        Sums over the past that are added to each other are stored together, so that their kernels are added
+        before the past is read. A smooth function of fields, such as tanh(h), becomes a quantity of its own,
+        which other quantities can use. Raises Unserved for a random factor outside of sums at another time
+        than t or 0, or with an index that is not one of ``indices``.
         """
         is_random = self.tables.is_random
         expr = expr.replace(lambda x: isinstance(x, Sum), self._gates_outside)
@@ -775,7 +775,7 @@ class _QuantityReader:
         """Store the order parameter ``symbol``, defined by ``body``, as an expression of averages.
 
         ``ranges`` are those of its indices. ``item`` is the order parameter of the theory, which says
-        whether it is causal.
+        whether it is causal. Raises Unserved if the times of the symbol are not t and s in this order, or t.
         """
         if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
             raise Unserved(f"the times among the arguments of {symbol} must be t and s in this order, or t")

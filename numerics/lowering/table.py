@@ -149,7 +149,7 @@ class Hoisted:
 
 @dataclass(frozen=True)
 class ScalarRow:
-    """Scalar for each of its indices: an ``expression`` in symbols for its averages and inputs.
+    """Scalar at all values of its indices: an ``expression`` in symbols for averages and inputs.
 
     Each of ``averages`` is a symbol with two fields whose product is averaged at equal time. Each of
     ``inputs`` is a symbol with the tensor that it stands for.

@@ -772,7 +772,7 @@ class Readout:
             yield "test_loss", fresh
 
     def _layers(self, name: str) -> range | None:
-        """Return the layers of the kernel ``name`` that results hold; None if they hold all that it has.
+        """Return the layers of the kernel ``name`` that results hold; None if results hold all its layers.
 
         For given samples, layer 0 of a kernel (an embedding) is left out.
         """

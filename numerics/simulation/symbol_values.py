@@ -50,7 +50,7 @@ class Values:
         """Return numbers and functions by name, from values whose keys are symbols, functions or their names.
 
         Raise ValueError for a value that is neither a finite number nor a function, and for a name with two
-        values.
+        different values.
 
         >>> from sympy import tanh
         >>> v = Values.of({Symbol("P"): 3, "phi": tanh})
