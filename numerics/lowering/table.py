@@ -176,7 +176,7 @@ class Table:
     fields : tuple of FieldRow
         Equations of the fields.
     covariances : dict
-        Covariance of each pair of sources, by pair of keys.
+        Covariances of pairs of sources, by pair of keys.
     source_indices : dict
         Index symbols of each source, such as that of samples.
     tensors : dict

@@ -2,8 +2,8 @@
 
 If a program has one output with one error, results name these and the kernels of layers by role
 (:mod:`numerics.experiment.naming`); the other numbers of the program are variables of this module.  If it has
-several outputs, a result holds all numbers of the program, and the correlations of its theory, under their
-own names.  Solutions and finite networks take names and dimensions from here, so that they can be compared.
+several outputs, a result holds all numbers of the program, and correlations of its theory, under their own
+names.  Solutions and finite networks take names and dimensions from here, so that they can be compared.
 """
 
 from __future__ import annotations

@@ -538,7 +538,7 @@ def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Sy
 
 
 def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
-    """Yield pairs of each expression in a program and the ranges of its indices.
+    """Yield the expressions of a program, each with the ranges of its indices.
 
     Expressions are those of definitions, which come first, of training rules and updates, and of variances
     and sizes. Those of rules that are defined by their memory are left out.

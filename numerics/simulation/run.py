@@ -799,7 +799,7 @@ def prepare(
 def _count(length: float, longest: float) -> int:
     """Return the smallest power of two of steps that divide an interval into steps of at most ``longest``.
 
-    ``length`` is that of the interval. Halving ``longest`` halves each step.
+    ``length`` is that of the interval. Halving ``longest`` halves each step, unless one step still suffices.
     """
     count = 1
     while length / count > longest * (1 + 1e-12):
