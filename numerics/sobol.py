@@ -86,7 +86,8 @@ def directions(dimensions: int) -> NDArray[np.uint32]:
 def _table() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return primitive polynomials, shape (dimensions,), and initial direction numbers, (dimensions, n).
 
-    The binary digits of an integer are the coefficients of a polynomial. Both are read from a file of SciPy.
+    The binary digits of an integer are the coefficients of a polynomial. A dimension has at most n initial
+    numbers; the rest of its row is zero. Both arrays are read from a file of SciPy.
     """
     package = find_spec("scipy")
     assert package is not None

@@ -302,7 +302,7 @@ def read_wanted(
     times ``b``. None stands for every vector that the program's notation names. A vector with the index
     ``equal`` is correlated with itself at equal values of all its indices only. A vector in several
     correlations is recorded once. Raises ValueError for a name that a number of the program has, if ``a`` is
-    a number, and if the populations or the layers of ``a`` and ``b`` differ.
+    a number, and if ``a`` and ``b`` have units of different populations or no layer in common.
     """
     program, vectors = binder.program, dict[Expr, CorrelationVector]()
 

@@ -831,7 +831,7 @@ def _check(program: Program, width: int, steps: int, dt: float | None, times: Se
 
 
 def _check_depth(program: Program, values: Values) -> None:
-    """Raise ValueError if definitions contain a symbol of the depth that has no number."""
+    """Raise ValueError if ranges or left sides of definitions contain a depth without a number."""
     missing = {x for x in getattr(program.depth, "free_symbols", set()) if x.name not in values.numbers}
     bounds = [b for d in program.definitions for r in d.ranges for b in (r.lower, r.upper)]
     if any(
