@@ -50,7 +50,7 @@ class Paths:
     samples: Sequence[int] | None = None
 
     def expressions(self, program: Program) -> dict[str, Expr]:
-        """Return the expression of each selected field at layer ``ell`` and time ``t``, by name.
+        """Return the expression of each selected field, by name, at time ``t`` and, with layers, at ``ell``.
 
         Expressions that were selected in place of names are returned as they are. Raises ValueError, which
         lists the fields, for a name that is not a field.

@@ -153,9 +153,10 @@ class StepOrder:
 
 
 def _diverged(state: NetworkState, task: Task, value: Array) -> None:
-    """Raise Diverged for a field that is too large; the message has its name, size, time and a remedy.
+    """Raise Diverged for a field that is too large or not finite.
 
-    ``value`` are the values that ``task`` has computed.
+    The message has the name, size and time of the field, and a remedy. ``value`` are the values that ``task``
+    has computed.
     """
     start = state.time == 0 if state.flows else state.step == 0
     when, remedy = f"step {state.step}", SMALLER
