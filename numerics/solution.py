@@ -154,7 +154,7 @@ def _saddle_notes(
     if stays(variables):
         return _notes_of_constant_loss(problem, times, notes.get("samples"))
     if "exchangeable" in notes and len(times) >= SHORTEST:
-        return _notes_of_exchangeable_values(problem, times, int(notes["samples"]))
+        return _notes_of_exchangeable_values(problem, int(notes["samples"]))
     return {}
 
 
@@ -208,25 +208,23 @@ def _linear_perturbations(problem: Problem, times: int) -> tuple[int, NDArray[np
     return count, large
 
 
-def _notes_of_exchangeable_values(
-    problem: Problem, times: NDArray[np.float64], samples: int
-) -> dict[str, Any]:
+def _notes_of_exchangeable_values(problem: Problem, samples: int) -> dict[str, Any]:
     """Return attributes of a sampled solution in which values of an index are exchangeable.
 
-    ``samples`` is the number of its paths, ``times`` are its output times. The attributes state how fast
-    finite networks leave the solution; they are empty if perturbations that break the symmetry do not grow.
-    If these cannot be computed, the attribute ``saddle`` holds the reason.
+    ``samples`` is the number of its paths. The attributes state how fast finite networks leave the solution;
+    they are empty if perturbations that break the symmetry do not grow. If these cannot be computed, the
+    attribute ``saddle`` holds the reason.
     """
     from numerics.solver.paths.instability import perturbations
 
     unknown = "exchangeable values stay alike; whether finite networks stay near is not known, because "
     try:
-        gaps = perturbations(problem, samples)
+        times, gaps = perturbations(problem, samples, SHORTEST)
     except (NumericsError, Unserved) as reason:
         return {"saddle": f"{unknown}{reason}"}
-    if gaps.shape[1] < SHORTEST:
+    if len(times) < SHORTEST:
         return {"saddle": f"{unknown}perturbations leave the linear order, or responses are not resolved"}
-    return exchange_notes(gaps, times[: gaps.shape[1]])
+    return exchange_notes(gaps, times)
 
 
 def solved(

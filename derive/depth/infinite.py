@@ -555,7 +555,7 @@ class _Limit(_EquationTerms):
             if value == 0:
                 continue
             if order == 0:
-                total += value
+                total += self.with_limits_of_arguments(lhs, value)
             elif order.is_negative:
                 self.dropped.append(Dropped(lhs, factor * value, order))
             elif order.is_positive:
@@ -568,6 +568,17 @@ class _Limit(_EquationTerms):
                     "with L is not known: the sign of the exponent depends on symbols"
                 )
         return total
+
+    def with_limits_of_arguments(self, lhs: Expr, e: Expr) -> Expr:
+        """Return an expression in which arguments of functions that contain L have their limits.
+
+        An example is ``dloss(t, f(t)/sqrt(L))``, whose limit is ``dloss(t, 0)``. ``e`` is in the equation of
+        ``lhs``.
+        """
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and any(a.has(L) for a in x.args),
+            lambda x: x.func(*[self.kept(lhs, a) if a.has(L) else a for a in x.args]),
+        )
 
     def row(self, e: Equation | Eq) -> Eq:
         """Return the limit of infinite depth of an equation that relates functions at one layer."""

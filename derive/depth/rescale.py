@@ -144,8 +144,19 @@ def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
         """Return the equation of a response in the new units, divided by the unit of this response."""
         return _mapped(e, lambda x: without_empty(times(1 / units.get(str(e.lhs.func), S.One), put(x))))
 
+    def averages(equations: tuple[Eq, ...]) -> tuple[Eq, ...]:
+        """Return equations of correlations or scalars, each divided by the unit of its left-hand side."""
+        known = ((e, units.get(str(e.lhs.func), S.One)) for e in equations)
+        return tuple(Eq(e.lhs, times(1 / unit, e.rhs), evaluate=False) for e, unit in known if unit != 0)
+
     rows = [row(e) for e in cross.responses if units.get(str(e.lhs.func)) != 0]
-    return replace(cross.map(put), responses=tuple(rows))
+    changed = cross.map(put)
+    return replace(
+        changed,
+        responses=tuple(rows),
+        correlations=averages(changed.correlations),
+        scalars=averages(changed.scalars),
+    )
 
 
 def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:

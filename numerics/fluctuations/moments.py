@@ -96,6 +96,8 @@ def moments(
             "is a flow, whose corrections are extrapolated from several time grids; matrices have one grid"
         )
         raise SpecError(*problem.key_and_value("training.rule"), reason, "a rule in steps, or finite_width")
+    if problem.experiment is not None:
+        problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
     no = DenseMethod().refusal(problem, size_growth(problem).at(len(problem.times)))
     if no is not None:
         raise SpecError(no.key, no.value, no.reason, no.accepted)

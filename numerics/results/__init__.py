@@ -588,8 +588,9 @@ def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
     """Return a bound on the error of a variable beyond its noise, of the variable's shape.
 
     The bound is the variable ``*_systematic`` if it exists, else the attribute ``bias`` of the result times
-    the largest absolute value of the variable, which is the same for all its entries; zero without both. If
-    the result was cut to some of its times, the largest value is that at all times.
+    the largest absolute value of the variable, which is the same for all its entries; zero without both.
+    Values that are not known (NaN) do not count. If the result was cut to some of its times, the largest
+    value is that at all times.
 
     >>> result = dataset({"train_loss": [2.0, 1.0]}, times=[0.0, 1.0], spec="", bias=0.01)
     >>> systematic(result, "train_loss")
@@ -598,7 +599,7 @@ def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
     if name + SYSTEMATIC in result:
         return np.asarray(result[name + SYSTEMATIC].values, dtype=float)
     values = np.abs(result[name].values)
-    largest = result[name].attrs.get(LARGEST, values.max(initial=0.0))
+    largest = result[name].attrs.get(LARGEST, np.max(values, initial=0.0, where=~np.isnan(values)))
     return np.full(values.shape, result.attrs.get("bias", 0.0) * float(largest))
 
 

@@ -454,7 +454,10 @@ def inputs_from_kernel(kernel: Array) -> Array:
     >>> bool(np.allclose(x @ x.T / x.shape[1], [[2.0, 1.0], [1.0, 2.0]]))
     True
     """
-    values, vectors = np.linalg.eigh(require_kernel("kernel", real_numbers("kernel", kernel), ROUNDING))
+    numbers = real_numbers("kernel", kernel)
+    if numbers.ndim != 2:
+        raise SpecError("kernel", str(kernel), f"has shape {numbers.shape}", "a matrix of shape (P, P)")
+    values, vectors = np.linalg.eigh(require_kernel("kernel", numbers, ROUNDING))
     top = max(float(values[-1]), 0.0)
     cutoff = len(values) * np.finfo(float).eps * top
     kept = values > cutoff

@@ -15,6 +15,7 @@ from numerics import simulate, solve
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.fluctuations.moments import moments
 from numerics.solver.registry import explain
 from numerics.verification import compare
 from tests.chance import excess
@@ -81,6 +82,12 @@ def test_methods_that_move_features_refuse_it() -> None:
     for name in ("march", "paths", "direct", "nodes", "rest"):
         with pytest.raises(SpecError, match=r'parametrization = "ntk".*lazy'):
             solve(experiment().replace({"solver.method": name}))
+
+
+def test_moments_at_finite_width_refuse_it() -> None:
+    """They were those of the mean-field parametrisation."""
+    with pytest.raises(SpecError, match=r'parametrization = "ntk".*leaves no features that move'):
+        moments(experiment({"activation": "linear"}))
 
 
 def test_outputs_at_the_start_are_subtracted_or_refused() -> None:

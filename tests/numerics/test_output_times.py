@@ -19,7 +19,7 @@ from numerics.expansion import evaluated_at
 from numerics.experiment import Experiment
 from numerics.experiment.schema import Solver
 from numerics.plots import plot_loss
-from numerics.results import systematic
+from numerics.results import interval, systematic
 from numerics.verification.smaller_problems import Effort
 from tests.derive.once import mlp
 
@@ -173,6 +173,16 @@ def test_a_bias_stays_relative_to_the_largest_value_of_all_times() -> None:
     assert whole.attrs["bias"] > 0
     for name in ("train_loss", "error"):
         np.testing.assert_array_equal(systematic(part, name), systematic(whole, name)[[4]])
+
+
+def test_entries_that_are_not_known_do_not_hide_the_error_of_others() -> None:
+    """Responses of sampled paths are NaN at the last layer, and every interval was NaN."""
+    taken = GIVEN | {"solver": Solver(method="paths", samples=64)}
+    found = numerics.solve(mlp(2, "tanh"), times=range(3), kernels="full", **taken)
+    unknown = np.isnan(found.A_stderr.values)
+    assert unknown.any()
+    assert not unknown.all()
+    np.testing.assert_array_equal(np.isnan(interval(found, "A")), unknown)
 
 
 @pytest.mark.parametrize(

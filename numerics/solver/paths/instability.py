@@ -42,19 +42,22 @@ PATHS = 512
 """Largest number of paths of a replica."""
 
 
-def perturbations(problem: Problem, samples: int) -> Array:
-    """Return the size of a perturbation that breaks the symmetry, shape ``(replicas, times)``.
+def perturbations(problem: Problem, samples: int, least: int) -> tuple[Array, Array]:
+    """Return times, and the size of a perturbation that breaks the symmetry, shape ``(replicas, times)``.
 
-    It is the largest relative change of a correlation or scalar. The times are the output times; a flow is
-    marched on its coarsest grid, which has only some of them if there are many. Only the times are returned
-    up to which the change is in the linear order; none if sources vanish at a saddle,
-    because Stein's lemma does not resolve responses to these. Responses are left out, because single entries
-    of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`). The number of paths is the
-    smaller one of ``samples`` and PATHS, or more if Stein's lemma needs more. Raises Unserved if the
-    perturbation vanishes to rounding, because averages over paths have no noise at the start that differs
-    between the values, as for heads of attention with equal offsets.
+    The size is the largest relative change of a correlation or scalar. The times are the output times; a flow
+    is marched on its coarsest grid with at least ``least`` of them (with all, if there are fewer), so that
+    some may be missing. Only the times are returned up to which the change is in the linear order; none if
+    sources vanish at a saddle, because Stein's lemma does not resolve responses to these. Responses are left
+    out, because single entries of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`).
+    The number of paths is the smaller one of ``samples`` and PATHS, or more if Stein's lemma needs more.
+    Raises Unserved if the perturbation vanishes to rounding, because averages over paths have no noise at the
+    start that differs between the values, as for heads of attention with equal offsets.
     """
-    grid = next(grids(problem.times, 2)) if problem.flow else None
+    grid = None
+    if problem.flow:
+        wanted = min(least, len(problem.times))
+        grid = next(x for x in grids(problem.times, 2) if len(x.outputs) >= wanted)
     prepared = prepared_for(problem, grid)
     count = max(prepared.least, min(samples, PATHS))
     runs = min(RUNS, prepared.together(count))
@@ -70,8 +73,10 @@ def perturbations(problem: Problem, samples: int) -> Array:
             "the start, so that nothing breaks the symmetry of the initial weights"
         )
     shown: Array = gaps if grid is None else np.stack([grid.once(x) for x in gaps])
+    times = problem.times if grid is None else grid.nodes[grid.outputs]
     beyond = (shown > LINEAR).any(axis=0)
-    return shown[:, : int(beyond.argmax())] if beyond.any() else shown
+    linear = int(beyond.argmax()) if beyond.any() else len(times)
+    return times[:linear], shown[:, :linear]
 
 
 def _seeds(problem: Problem, runs: int) -> list[np.random.SeedSequence]:

@@ -373,6 +373,14 @@ def test_at_alpha_one_updates_of_a_block_stay_together() -> None:
     assert without_blocks(found.limit) == found.limit
 
 
+def test_an_output_that_vanishes_is_given_in_units_of_its_power() -> None:
+    """At alpha = 1 the output is of order L^(-1/2). It was 0 in these units, and L stayed in the error."""
+    found = block_limit(within_blocks(cross_layer(mean_field(block_program(alpha=1)))))
+    assert found.orders["f"] == Rational(-1, 2)
+    rhs = {str(e.lhs.func): e.rhs for e in found.limit.scalars}
+    assert rhs == {"f": Function("R_xV")(1, t), "chi": Function("dloss")(t, 0)}
+
+
 def test_a_block_program_needs_a_block() -> None:
     with pytest.raises(ProgramError, match="depth = 0"):
         block_program(0)

@@ -332,7 +332,14 @@ def test_inputs_from_a_singular_kernel():
 
 
 @pytest.mark.parametrize(
-    "kernel", [np.diag([1.0, -1.0]), np.ones((2, 3)), np.array([[1.0, 0.5], [0.2, 1.0]])]
+    "kernel",
+    [
+        np.diag([1.0, -1.0]),
+        np.ones((2, 3)),
+        np.array([[1.0, 0.5], [0.2, 1.0]]),
+        np.eye(4).reshape(2, 2, 2, 2),
+        np.ones((2, 1, 2, 1)),
+    ],
 )
 def test_impossible_kernels_are_refused(kernel):
     with pytest.raises(ValueError, match=r"has shape|is not symmetric|semidefinite"):

@@ -142,7 +142,7 @@ def equal_heads() -> Case:
 def test_a_perturbation_of_zero_has_no_growth(equal_heads: Case) -> None:
     problem = Problem.of(equal_heads.program, **equal_heads.given)
     with pytest.raises(Unserved, match="no noise at the start, so that nothing breaks the symmetry"):
-        perturbations(problem, 256)
+        perturbations(problem, 256, 12)
 
 
 @pytest.mark.slow
@@ -163,6 +163,18 @@ def test_heads_with_other_offsets_are_at_no_saddle() -> None:
 @pytest.mark.slow
 def test_perturbations_are_linear_in_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem.of(committee(ratio=1, online=True), times=range(21), **GIVEN)
-    one = perturbations(problem, 128)
+    _, one = perturbations(problem, 128, 12)
     monkeypatch.setattr("numerics.solver.paths.instability.SHARE", 3e-8)
-    np.testing.assert_allclose(perturbations(problem, 128), 3 * one, rtol=0.01)
+    np.testing.assert_allclose(perturbations(problem, 128, 12)[1], 3 * one, rtol=0.01)
+
+
+@pytest.mark.parametrize("count", [13, pytest.param(97, marks=pytest.mark.slow)])
+def test_growth_in_a_flow_does_not_depend_on_the_number_of_output_times(count: int) -> None:
+    """A flow is marched on a coarse grid, whose gaps were paired with the first of all output times."""
+    given = {"numbers": {}, "arrays": {}}
+    times = np.linspace(0.0, 6.0, count)
+    problem = Problem.of(committee(ratio=1, rule="flow"), times=times, **given)
+    at, gaps = perturbations(problem, 64, 12)
+    assert len(at) == gaps.shape[1] >= 12
+    assert at[-1] == times[-1]
+    assert set(at) <= set(times)
