@@ -46,7 +46,7 @@ def uniform_points(count: int, dimensions: int, rng: np.random.Generator) -> Arr
     points = np.empty((dimensions, 2**bits), dtype=np.uint32)
     points[:, 0] = shift
     # In the order of the Gray code, the number of points is doubled by a copy of all points so far in reverse
-    # order. Each point of the copy is combined (xor) with the same direction number.
+    # order. In each dimension, all points of the copy are combined (xor) with one direction number.
     for k in range(bits):
         n = 2**k
         points[:, n : 2 * n] = points[:, :n][:, ::-1] ^ scrambled[:, k, None]
@@ -67,9 +67,9 @@ def directions(dimensions: int) -> NDArray[np.uint32]:
     numbers[:, : first.shape[1]] = first[:dimensions]
     numbers[0] = 1
     degrees = np.array([int(p).bit_length() - 1 for p in table[:dimensions]])
-    # Recurrence of integers v_j, for a primitive polynomial of degree m with coefficients a_k:
-    # v_j = v_(j-m) xor sum_k a_k 2^(k+1) v_(j-k-1), where the sum is by xor over k = 0..m-1. The direction
-    # numbers are the integers v_j, shifted to the left.
+    # Recurrence of integers v_j, for a primitive polynomial of degree m in which a_k is the coefficient of
+    # x^(m-1-k): v_j = v_(j-m) xor sum_k a_k 2^(k+1) v_(j-k-1), where the sum is by xor over k = 0..m-1. The
+    # direction numbers are the integers v_j, shifted to the left.
     for m in np.unique(degrees[1:]):
         rows = np.flatnonzero(degrees == m)
         rows = rows[rows > 0]

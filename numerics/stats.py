@@ -147,8 +147,8 @@ def controlled_mean(values: Array, controls: Array) -> SampleMean:
     """
     each, dof = controlled_values(values, controls)
     spread = each.std(axis=0, ddof=1)
-    # A spread as small as rounding is set to zero: the value of each sample is then a linear function of its
-    # controls.
+    # A spread of corrected values as small as rounding errors is set to zero: the value of each sample is
+    # then a linear function of its controls.
     spread[spread < CONSTANT * values.std(axis=0)] = 0.0
     return SampleMean(each.mean(axis=0), spread / np.sqrt(len(each)), dof)
 
@@ -324,8 +324,8 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
         check_same_axes(first, other)
     result: dict[str, xr.DataArray] = {}
     for name in (str(n) for n in first.data_vars if f"{n}_stderr" in first):
-        # The terms of the widths are added one by one, because an array of all K widths needs K times the
-        # memory of one.
+        # The terms of the widths are added one by one, because an array for all K widths needs K times the
+        # memory of an array for one width.
         value = xr.zeros_like(first[name])
         variance = xr.zeros_like(first[name])
         for weight, d in zip(line.intercept, data, strict=True):

@@ -372,8 +372,8 @@ class Problem:
         counted = {M: float(count)} if M in _symbols(self.program).values() else {}
         numbers = {**counted, **self.numbers}
         # `mode_sums` turns averages into sums over modes. It raises NotApplicable, for example if the number
-        # of modes M does not cancel. `unit_averages` then turns averages into means over the entries of the
-        # attributes.
+        # of modes M does not cancel. In this case `unit_averages` is used instead, which turns averages into
+        # means over the entries of the attributes.
         try:
             derived(integrated(self.program), (*first, mode_sums))
         except NotApplicable:

@@ -66,7 +66,7 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
                 standard_error = np.std([x[name] for x in runs], axis=0, ddof=1) / np.sqrt(len(runs))
                 errors[name + suffix] = standard_error
     systematic: dict[str, Array] = {}
-    # The moments are extrapolated to kinks of width zero by a polynomial. `lower` has the moments that a
+    # If the moments are extrapolated to kinks of width zero by a polynomial, `lower` has the moments that a
     # polynomial of one degree less gives. The absolute difference is taken as the systematic error.
     lower = getattr(solved, "lower", None)
     if lower is not None:

@@ -401,9 +401,9 @@ class LoweredFluctuations:
             grid = self.sizes.grid(e.ranges, "")
             arguments = self.arguments(e.symbol, grid)
             self.nodes.declare(key_of(e.symbol), arguments)
-            # A population without layers, and one whose layers share their units, such as a residual stream,
-            # have one site for all their fields (`home.site` is None). Other populations have one site for
-            # each layer.
+            # A population without layers has one site for all its fields, and so has a population whose
+            # layers share their units, such as a residual stream (`home.site` is None). Other populations
+            # have one site for each layer.
             layer = 0 if home.site is None else self.sizes.numbers(home.site, grid, length(grid))
             site = np.zeros(length(grid), int)
             for value in np.unique(layer):

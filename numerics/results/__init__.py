@@ -277,7 +277,7 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     if is_correction(name):
         choices = tuple(tuple(dim for dim in dims if dim != "time_") for dims in choices)
     if positions and "layer" in variable.dims and not base_name(name).endswith(TRACE):
-        # If units have positions, a kernel may still not depend on them. Dimensions with and without
+        # Even if units have positions, some kernels do not depend on them. Dimensions with and without
         # positions are therefore both possible.
         placed = tuple(_placed(dims) for dims in choices)
         choices = (

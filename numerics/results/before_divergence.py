@@ -26,8 +26,8 @@ def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], rea
     error that it raised for all times.
     """
     # The number of times before the divergence is searched between two bounds. With the first `fails` of the
-    # times of the problem a run diverges. With the first `works` of them a run succeeds, or there are too few
-    # times to run.
+    # times of the problem a run diverges. With the first `works` of them a run succeeds, or is not possible
+    # because they are too few or contain no output time.
     result, works, fails = None, 0, len(problem.times)
     latest = reason
     while fails - works > 1:

@@ -319,7 +319,7 @@ class _Ensemble:
         """
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
         # The times of the problem may end before a divergence. Times at which kernels were asked for are left
-        # out if they are later.
+        # out if they come after the last of these times.
         if isinstance(kernels, KernelTimes):
             kernels = kernels.before(len(problem.times))
         if problem.program.depth.is_Symbol:
@@ -382,8 +382,8 @@ class _Ensemble:
                     if self.progress is not None:
                         self.progress(done, seeds)
         except KeyboardInterrupt:
-            # There are no averages if fewer than two networks are done, or if variables were already added of
-            # a network that is not yet counted in `done`.
+            # There are no averages if fewer than two networks are done, or if some variables were already
+            # added of a network that is not yet counted in `done`.
             if done < 2 or set(spread.counts.values()) != {done}:
                 raise
             raise Interrupted(averages("partial")) from None
@@ -651,8 +651,8 @@ def converged_steps(
         networks = halved
         if error <= tolerance:
             return networks, error
-        # Without noise and kinks, stop without a result if an error below UNSTABLE has not fallen by half,
-        # because rounding then dominates the error.
+        # Without noise and kinks, stop without a result if an error below UNSTABLE has not fallen by half
+        # with steps of half the length, because rounding then dominates the error.
         if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
     if divergence is not None:

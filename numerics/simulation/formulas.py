@@ -554,7 +554,7 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
             # The first index in a periodic argument p + q gives its period. Indices of sums (`u.over`) come
-            # first, unless their bounds depend on an index of the family of weights (`family`).
+            # first, unless a bound of one of them depends on an index of the family of weights (`family`).
             dependent = any(_depends(r, family) for r in u.over)
             for e in (u.coefficient, *vectors):
                 yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)

@@ -33,7 +33,8 @@ from .rows import (
     rows_of,
 )
 
-#: Size from which an entry has diverged; averages of products of two entries of this size are still finite.
+#: Absolute value from which an entry has diverged. Averages of products of two entries of this size are
+#: still finite.
 LIMIT = 1e100
 
 

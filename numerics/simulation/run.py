@@ -749,7 +749,7 @@ class Trainer:
                 else:
                     last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
                     # Stop if the error is small enough. Stop also if an error below UNSTABLE has not fallen
-                    # by half, because rounding then dominates it.
+                    # by half with twice as many steps, because rounding then dominates it.
                     if error <= tolerance / 2 or last / 2 < error < UNSTABLE:
                         break
                     if count >= MOST_STEPS:

@@ -493,7 +493,7 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     first = float(theory.train_loss[0])
     if problem.seen:
         y, stderr = problem.targets, None
-        # outputs that are zero, also on test points
+        # outputs that are zero at all training and test points
         resting = np.zeros((1, problem.sample_count, *y.shape[1:]))
         expected = float(split(problem, {OUTPUT: resting, "error": y[None]})["train_loss"][0])
         allowed, basis = EPS * y.size * expected, "rounding"

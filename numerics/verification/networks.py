@@ -416,7 +416,7 @@ class Deviation:
         """
         inverse = 1.0 / np.array(widths_of(networks), dtype=float)
         design = np.stack([np.ones(len(inverse)), inverse**order])
-        # null vector of the design: its product with every straight line is zero
+        # null vector of the design: its inner product with the values of every straight line is zero
         left = np.linalg.svd(design)[2][2]
         parts = [
             (c * entry_of(d, name, at).to_numpy(), (c * entry_of(d, f"{name}_stderr", at).to_numpy()) ** 2)

@@ -151,7 +151,8 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     descent: Problem | None = None
     if whole.flow and is_noisy(whole.program.rule):
         # The march extrapolates a noisy flow to steps of length zero, so that its time grid is not that of
-        # the series. Both are therefore compared for the same rule in discrete steps.
+        # the series. Series and march are therefore compared for a problem with discrete steps in place of
+        # the flow.
         descent = in_steps(whole, SMALL_SAMPLES, NOISY_STEPS)
         if descent is None:
             return [], f"expansion: not checked; {IN_STEPS}"
@@ -351,8 +352,8 @@ def compared(
         size = max(float(np.abs(expected[known]).max()), float(np.abs(value[known]).max()))
         if size == 0:
             continue
-        # Entries that are zero by causality or symmetry have the standard error zero. They get a small one
-        # here, and are not counted.
+        # Entries that are zero by causality or symmetry have the standard error zero. It is replaced here by
+        # a small one, and these entries are left out of `count`.
         error = np.maximum(stderr[known], AVERAGES * size)
         count = int((stderr[known] > AVERAGES * size).sum())
         limits = bound(count, LEVEL, dof) + missed[known] / error

@@ -208,7 +208,7 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
         of_samples = [a in indices[count] for a in x.args]
         places = [(given.get(name, name), k) for k in range(len(x.args))]
         # A given vector may be stored by its entries or by its kernel, the inner products of two vectors.
-        # Argument k of the vector then belongs to two axes of the kernel, k and len(x.args) + k.
+        # Argument k of the vector belongs to two axes of the kernel, k and k + the number of arguments.
         if name in given:
             places += [(given[name], len(x.args) + k) for k in range(len(x.args))]
             places += [(name, k) for k in range(len(x.args))]
@@ -371,7 +371,7 @@ def fastest_rate(problem: Problem) -> float:
     number of layers of weights; with biases, for example, it may be larger.
     """
     kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen]
-    # kernels of inputs with positions have four axes, two for each side
+    # With positions the kernel of the inputs has four axes: sample and position of each of the two inputs.
     half = prod(kernel.shape[: kernel.ndim // 2])
     largest = float(np.linalg.eigvalsh(kernel.reshape(half, -1)[:, :half])[-1])
     return largest_update_factor(problem) * largest * ((problem.depth or 1) + 1)

@@ -360,8 +360,8 @@ class Constants:
         """
         e, (name, _) = sympify(e), axis
         # `lowest` holds the lowest value of each index, for indices of fields before those of sums. The order
-        # matters: an axis that is read at ``p + k`` has the range of the first of these indices, and p is an
-        # index of a field if k is that of a sum.
+        # matters: an axis that is read at ``p + k`` has the range of the index that comes first, for example
+        # of p if p is an index of a field and k that of a sum.
         lowest = self.layout.lowest
         index = index_of_axis(e, lowest)
         literals = self.layout.literals.get(axis, Literals())

@@ -172,7 +172,7 @@ class Folded:
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[LeftRow, list[Array]] = {x.left: [] for x in self.stack.products}
         # `kept` is the number of times at the beginning that are not folded: 1 if some product reads values
-        # at time 0 alone, else 0. Such a time has a basis vector, and thus a position, of its own.
+        # at time 0 alone, else 0. If it is 1, time 0 has a basis vector, and thus a position, of its own.
         self.kept = int(self.stack.first)
         self.basis: Array = np.empty((0, 0))
         self.images: dict[OrientedArray, Array] = {}
@@ -374,9 +374,9 @@ class Folded:
         U = np.zeros((self.kept, D))
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
-        # A row of the sketch is a sum of `drawn` last rows of the arrays with random factors. Its part
-        # outside of the basis, divided by sqrt(drawn), estimates the part of one such row that folding
-        # neglects.
+        # A row of the sketch is a sum, with random factors, of `drawn` rows that the basis must span. Its
+        # part outside of the basis, divided by sqrt(drawn), estimates the part of one of these rows that
+        # folding neglects.
         outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)
         self.neglected = max(self.neglected, float(outside.max()))
         for _ in range(REPEATS):

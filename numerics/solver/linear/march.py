@@ -475,7 +475,8 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 
     def check(step: int) -> None:
         for name, a in rows.scalars.items():
-            # `largest` is the size of an output or error at the largest loss that a result may contain.
+            # For the mean square loss, `largest` is the root mean square of all errors at the largest loss
+            # that a result may contain.
             if _beyond(a[runner.at], largest):
                 raise diverged_at(step, name)
         for x in watched:
@@ -489,8 +490,8 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 def _beyond(values: Array, bound: float) -> bool:
     """Return whether the absolute value of some entry reaches a bound, or is not finite."""
     flat = values.ravel()
-    # If the sum of squares is below the squared bound, every entry is below the bound. This fast test
-    # suffices for most steps.
+    # If the sum of squares is below the squared bound, every entry is below the bound, and the maximum is not
+    # needed.
     if flat.dot(flat) < bound**2:
         return False
     return not np.abs(flat).max() < bound

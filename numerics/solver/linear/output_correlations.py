@@ -604,8 +604,8 @@ def interval_weights(nodes: Array) -> Iterator[Array]:
     >>> [w.tolist() for w in interval_weights(np.array([0.0, 1.0, 2.0]))][1]
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    # Row m of `final` holds the weights of the integral from node m over those cells whose cubic polynomial
-    # already has its final four nodes, so that later nodes do not change it.
+    # Row m of `final` holds the weights of the integral from node m over those intervals between nodes whose
+    # cubic polynomial already has its final four nodes, so that later nodes do not change it.
     final = np.zeros((len(nodes), len(nodes)))
     for n in range(len(nodes)):
         if n >= 3:

@@ -348,7 +348,7 @@ def without_alternation(nodes: Array, at: Array) -> Array:
     """
     gaps = nodes[:, None] - nodes + np.eye(len(nodes))
     # `difference` has the weights of the values in their divided difference over all nodes. The divided
-    # difference is zero for values of a polynomial of a lower degree than that through all nodes.
+    # difference is zero for values of a polynomial whose degree is below the number of nodes minus 1.
     difference = 1 / gaps.prod(axis=1)
     signs = (-1.0) ** np.arange(len(nodes))
     basis = lagrange(nodes, at)

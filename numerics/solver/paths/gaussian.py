@@ -84,7 +84,8 @@ class Scrambled:
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
         # In the order of the Gray code, the number of points is doubled by a copy of all points so far in
-        # reverse order. Each point of the copy is combined (xor) with the same direction number.
+        # reverse order. In each dimension, all points of the copy are combined (xor) with one direction
+        # number.
         for k in range(self.bits):
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, dimensions], out=y[..., n : 2 * n])
@@ -431,8 +432,9 @@ def _pivoted(
     both = np.zeros((count, m, 2 * m))
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
     np.divide(covariances, scale * transposed(scale), out=rest)
-    # The diagonal is divided by the variance and not by the product of two roots, whose rounding would make
-    # equal ratios differ. Without `given_pivots`, the first one of equal ratios becomes the pivot.
+    # The diagonal is divided by the variance and not by the product of two square roots of the variance:
+    # rounding of this product would make equal ratios differ. Without `given_pivots`, the first one of equal
+    # ratios becomes the pivot.
     diagonal[...] = covariances.diagonal(axis1=1, axis2=2) / variance
     both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
     replicas, rows = np.arange(count), np.empty((count, m, 2 * m))

@@ -226,8 +226,9 @@ def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) 
         np.allclose(after, factor * np.asarray(before), rtol=0.0, atol=allowed, equal_nan=True)
         for factor in (EVEN, ODD)
     )
-    # The function is both even and odd only if its values are zero. The reason may be that variables with the
-    # sign 0 were replaced by zero. Zero values therefore count as even only if no sign is 0.
+    # The function is both even and odd only if each of its values is zero or NaN. The reason may be that
+    # variables with the sign 0 were replaced by zero. The function therefore counts as even only if no sign
+    # is 0.
     if even and odd:
         return EVEN if all(signs) else NEITHER
     return EVEN if even else ODD if odd else NEITHER

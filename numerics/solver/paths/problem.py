@@ -169,8 +169,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
             f"solver.accuracy = {accuracy:.1e}: "
             + LOST.format(f"a conditional variance is -{cut:.1e} of the variance")
         )
-    # `seen` is the part of the error that exceeds its noise; `bias` also contains the part that noise may
-    # explain.
+    # `seen` contains the part of the error of the time grid that exceeds its noise; `bias` also contains the
+    # part that noise may explain.
     seen = reached.bias + cut + (settled.seen if settled else 0.0)
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
     for name in [x for x in reached.missed if x in values]:
@@ -179,7 +179,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
     # Systematic errors are measured for the variable "error", but not for the outputs. The systematic error
-    # of the outputs is taken to be that of "error", multiplied by the ratio of their largest standard errors.
+    # of the outputs is taken to be that of "error", times the ratio of the largest standard error of the
+    # outputs to that of "error".
     if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]
@@ -545,8 +546,9 @@ class _Attempt:
         :meth:`by_author`; a search computes standard error and bias from them.
         """
         numbers, watched = list(numbers), []
-        # Replicas with half as many paths as those in `beside` are solved with these in one march (`joined`).
-        # They only show the bias of losses and errors, so that their kernels are not computed.
+        # If the replicas have half as many paths as those of `beside`, both are solved in one march
+        # (`joined`). Replicas with half as many paths only show the bias of losses and errors, so that their
+        # kernels are not computed.
         joined = 2 * samples == self.beside[0]
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None
@@ -567,7 +569,8 @@ class _Attempt:
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
                 into.scalars.append(scalars)
                 values = scalar_variables(self.problem, scalars)
-                # a loss that has diverged is reported as such, which says more than a large rounding error
+                # If the loss has diverged, no large rounding error is raised, because the divergence of the
+                # loss says more.
                 if "train_loss" in values and not has_run_away(values["train_loss"]).any():
                     self.refuse_rounding(rounding / scale_of(values["error"]))
                 watched.append({name: values[name] for name in WATCHED if name in values})

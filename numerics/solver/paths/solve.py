@@ -935,8 +935,8 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
         values = []
         for x in f.leaves:
             if not (isinstance(x, AppliedUndef) and march.tables.is_random(x)):
-                # The leaf x has one value on all paths. It is a single number, or one number for each
-                # replica.
+                # The leaf x has the same value on all paths of a replica: one number for all replicas, or one
+                # number for each replica.
                 known = np.ravel(march.known(x, {}))
                 values.append(known[replica % len(known)])
                 continue

@@ -307,8 +307,9 @@ def forecast(
         count = min(most, last * max(1.0, (error / accuracy) ** 2))
         error = error * (last / count) ** 0.5
     else:
-        # The last error is the difference between the last two sets of nodes, and is the error of the coarser
-        # one. The number of points that is needed is therefore extrapolated from counts[-2].
+        # The last error is the difference between the results of the last two sets of nodes, and is taken as
+        # the error of the coarser set. The number of points that is needed is therefore extrapolated from
+        # that of the coarser set, counts[-2].
         finite = [e for e in errors if np.isfinite(e)]
         fall = np.log(finite[-2] / finite[-1]) / (counts[-2] - counts[-3]) if len(finite) > 1 else 0.0
         needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
@@ -383,9 +384,9 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
     if start is None and rule == "sobol":
         count = min(count, 2 ** (max(most, 1).bit_length() - 1))  # Sobol sequences have powers of two
     elif start is None:
-        # The error is the difference of two sets of nodes. The first set is therefore so small that a second,
-        # larger one has at most `most` nodes. It has at least two points along each dimension, even if a
-        # second set is then too large.
+        # The error is the difference of the results of two sets of nodes. The first set is therefore so small
+        # that a second, larger one has at most `most` nodes. The first set has at least two points along each
+        # dimension, even if a second set is then too large.
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
