@@ -974,8 +974,8 @@ def _name_sources(reading: Reading) -> None:
             of_same_matrix = any(tags[j][0] == matrix for j in same_named)
             name = f"{name}_{matrix}_{head}" if of_same_matrix and head else f"{name}_{matrix}"
         names.append(name)
-    # Different sources at a common layer that still have one name after the names of matrix and vector were
-    # added are numbered.
+    # Different sources at a common layer that still have one name after the name of the matrix, or of matrix
+    # and vector, was added are numbered.
     keys: list[tuple[str, bool, int]] = []
     for i, (name, site) in enumerate(zip(names, sites, strict=True)):
         apart = {
@@ -1046,9 +1046,9 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
-    # With a rule that is nonlinear in the gradient the change of an output is not a sum of inner products of
-    # gradients with coefficients. The tangent kernel, which consists of these inner products, is then left
-    # out.
+    # With a rule that is nonlinear in the gradient, or rewritten from such a rule, the change of an output is
+    # not a sum of inner products of gradients with coefficients. The tangent kernel, which consists of these
+    # inner products, is then left out.
     nonlinear = (NonlinearRule, RewrittenSteps)
     if any(isinstance(w.rule, nonlinear) for w in weights):
         return ()
@@ -1153,7 +1153,8 @@ def _forward_weights(reading: Reading) -> set[str]:
         if d not in forward:
             forward.append(d)
             # Continue with the definitions of each field `a` in this definition: those with the same first
-            # argument (the layer) if there are any, and otherwise all definitions of the field.
+            # argument (the layer, if fields have one) if there are any, and otherwise all definitions of the
+            # field.
             for a in d.rhs.atoms(AppliedUndef):
                 named = [e for e in reading.definitions if e.name == str(a.func)]
                 todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named

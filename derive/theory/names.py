@@ -399,8 +399,8 @@ class Registry:
         ordered.
         """
         fields = _fields_of(self.program, body)
-        # The positions of an ordered family have several definitions, which may use different letters. The
-        # standard indices `slots` are then kept.
+        # A field with ordered positions may have several definitions with different letters, so that the
+        # standard indices `slots` are kept.
         if any(x.ordered for _, x in fields):
             return slots
         letter_of_slot: dict[Symbol, Symbol] = {}

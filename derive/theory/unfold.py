@@ -277,7 +277,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
         e = rename_all_bound(unfolder.once(e).expand(), (), nested=True)
     if not strict:
         return e
-    # The response is zero unless s < t (`strict`). At s < t all deltas of t and s are zero.
+    # The response is zero unless s < t (`strict`). At s < t a delta of t - s is zero.
     deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))
     return e.xreplace({x: S.Zero for x in deltas if {str(a) for a in x.free_symbols} == {"s", "t"}})
 

@@ -196,8 +196,8 @@ def _with_kinks_at_zero(functions: Sequence[SignPolynomial], K: Array) -> Tensor
     error = np.zeros_like(value)
     rows = rows_of(K)
     # A pattern states which samples are equal. The order is reversed, so that the pattern in which all
-    # samples differ comes first. Most averages that cannot be computed have this pattern, and their errors
-    # are then raised before time is spent on the other patterns.
+    # samples differ comes first. It has the most variables: if an average of so many variables cannot be
+    # computed, the error is raised before time is spent on the other patterns.
     for index in reversed([*_patterns(len(functions))]):
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)

@@ -36,8 +36,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         with warnings.catch_warnings():
-            # NumPy's warnings, one for each operation that overflows, are not shown: a result that is not
-            # finite is reported as an error later.
+            # Runtime warnings, such as those of NumPy for operations that overflow, are not shown: a result
+            # that is not finite is reported as an error later.
             warnings.simplefilter("ignore", RuntimeWarning)
             _command()(args=list(arguments), prog_name="dmft")
     except SystemExit as end:

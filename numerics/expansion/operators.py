@@ -96,8 +96,8 @@ class SeparableKernel:
         (rows, k), (cols, m) = self.left.shape[1:], self.right.shape[1:]
         a, b = self.left[out].reshape(-1, k) @ self.core, self.right[out].reshape(-1, m)
         entries = np.empty((len(a) // rows, rows, len(b) // cols, cols)) if into is None else into
-        # A stride of 0 means that `left` is the same at all output times. The entries at the first output
-        # time are then computed and copied to the others.
+        # A stride of 0 along the times means that `left` is the same at all times. The entries at the first
+        # output time are then computed and copied to the others.
         if self.left.strides[0] == 0:
             entries.reshape(len(entries), rows, -1)[...] = a[:rows] @ b.T
         else:

@@ -139,8 +139,9 @@ class _Checked:
         whole = (self.kernel_from_test_inputs if source == "test_inputs" else self.kernel_from_test_kernel)(
             samples
         )
-        # The block of the training samples is replaced by the training kernel k. The two should be equal, but
-        # products of larger matrices may round the entries of the block differently.
+        # In the kernel of training samples and test points, the block of the training samples is replaced by
+        # the training kernel k. The two should be equal, but products of larger matrices may round the
+        # entries of the block differently.
         whole[:count, :count] = k
         known = xt = None
         if "test_targets" in self.arrays:
@@ -546,8 +547,8 @@ class Experiment:
         require_file("file", str(path), Path(path), accepted)
         try:
             text = _text_of(Path(path))
-            # Names with many parts are refused before tomllib reads them, because the time of tomllib is
-            # quadratic in the number of parts.
+            # Names with many parts, such as a.b.c, are refused before tomllib reads them, because the time of
+            # tomllib is quadratic in the number of parts.
             for line in text.splitlines():
                 name = line.partition("=")[0]
                 if name.count(".") > MOST_PARTS and "," not in name and not name.lstrip().startswith("#"):

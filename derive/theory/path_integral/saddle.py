@@ -398,8 +398,8 @@ class Assembly:
         self.instant = instant_responses(self.action) if at_equal_times is None else at_equal_times
         self.vanishing = set()
         for q in self.action.responses.values():
-            # A response q is zero if its vector contains no field, so that no function in `atoms` is one, or
-            # if its matrix is drawn anew at each step and the response does not exist at equal times.
+            # A response q is zero if its vector contains no field, so that no function in `atoms` is a field,
+            # or if its matrix is drawn anew at each step and the response does not exist at equal times.
             name, atoms = str(q.symbol.func), q.leg.body.atoms(AppliedUndef)
             moves = any(self.program.field_of(str(a.func)) is not None for a in atoms)
             if not moves or (q.leg.use.matrix.fresh and name not in self.instant):
