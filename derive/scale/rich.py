@@ -1097,8 +1097,8 @@ class RichBalance:
         remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
         profile_change = averaged(derivative(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
         p = Dummy("p", positive=True)
-        # t = int dX/c^2 has the leading power 1 - 2 q of X, and the correction of c adds the power
-        # late_power. The symbol p stands for either of these powers.
+        # t = int dX/c^2 has the leading power 1 - 2 q of X, and the correction of c adds a term with the
+        # power late_power. The symbol p stands for either of these powers.
         spent = integrate(X ** (p - 1), (X, 0, X))
         shift = -derivative((1 + e) ** -2) * spent.subs(p, late_power) / spent.diff(X).subs(p, 1 - 2 * q) / X
         time_change = -self.source * simplify(shift * X**d)

@@ -296,8 +296,8 @@ class _Rescaling:
         """
         u = w.update
         # An update of the program adds U/N to a matrix W/sqrt(N), and therefore U/sqrt(N) to W. The factor
-        # `root` cancels this 1/sqrt(N), so that the rate is that of W. A matrix that acts on given vectors
-        # needs no factor.
+        # `root` cancels this 1/sqrt(N), so that the rate is that of W. Matrices that act on given vectors,
+        # and vectors of weights, need no factor.
         root = sqrt(N) if isinstance(w, TrainedMatrix) and not w.initial.cols.given else S.One
         inner_factor = (u.coefficient / u.outside).xreplace(self.larger)
         outside = u.outside * root
@@ -1095,8 +1095,9 @@ class _Symmetry:
                 self.rows.append(power / 2 - self.raw(name, env))
         involved = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
         # `rref` below (the reduced row echelon form) makes pivots of the leftmost exponents, and a pivot
-        # changes in one direction only. The exponent d of the output comes first for this. The exponent c of
-        # the rate comes last, so that its change follows from the others where this is possible.
+        # changes in only one of the directions that are returned. The exponent d of the output therefore
+        # comes first. The exponent c of the rate comes last, so that its change follows from the others where
+        # this is possible.
         ordered = [x for x in (d, *sorted(set(involved) - {c, d}, key=str), c) if x in involved]
         hidden = sorted({x for row in self.rows for x in row.free_symbols} - set(self.exponents), key=str)
         M = Matrix([[row.expand().coeff(x) for x in (*hidden, *ordered)] for row in self.rows])
