@@ -154,7 +154,8 @@ class _NamedAverages:
             name = next(x for x in map("average_{}".format, count(1)) if x not in self.taken)
             self.taken.add(name)
             # The definition of the scalar has the index mu in place of its primed form alpha, over which an
-            # update is summed, unless the average contains both. The same holds for other indices.
+            # update is summed, unless the average contains both. Other primed indices are replaced in the
+            # same way.
             letters = {r.index: self.first[r.index] for r in runs if r.index in self.first}
             letters = {x: y for x, y in letters.items() if y not in mean.atoms(Symbol)}
             renamed = [r.renamed(letters.get(r.index, r.index)) for r in runs]

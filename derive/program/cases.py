@@ -435,7 +435,8 @@ def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
     """
     # Roots of squares, absolute values, functions of step functions, and parts and conjugates of complex
     # numbers are rewritten. SymPy may also simplify other parts of such an expression, because its quantities
-    # are real. An expression without roots and without the functions named here is returned unchanged.
+    # are real. An expression in which all exponents are integers, and which has none of the functions named
+    # here, is returned unchanged.
     if not (e.has(*STEPS, Abs, re, im, conjugate) or any(not x.exp.is_Integer for x in e.atoms(Pow))):
         return e
     real = {q: Dummy(real=True) for q in _opaque(e, vectors)}

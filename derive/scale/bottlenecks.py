@@ -289,8 +289,8 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
     # A step changes xi = c_g(1) phi, where phi is the learnt part of a mode, by the weight of the memory in
     # xi times the field h0 of the mode. Divided by c_g(1), the weight is the change of phi per h0.
     phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(1, t)
-    # X is the integral of the kernel C_g(1, t, t) over time. The change of X in a step is the same weight,
-    # that of the memory in xi.
+    # X is the integral of the kernel C_g(1, t, t) over time. A step changes X by the weight of the memory in
+    # xi.
     kernel_step = with_rank_one(learnt_term.weight).subs(s, t)
     labels = factor_of(form.row("Delta"), "eps") ** 2 * source_of(theory, "eps").covariance
     variance = simplify(phi_step**2 * input_factor**2 * fresh / error / kernel_step)

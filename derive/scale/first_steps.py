@@ -319,8 +319,8 @@ class ExactSteps(Unrolled):
         powers = [p for p in self.subexpressions(Pow) if p.exp.is_Rational and not p.exp.is_Integer]
         roots = {p.base: lcm(*(x.exp.q for x in powers if x.base == p.base)) for p in powers}
         self.roots = {Dummy(f"root_{x}", positive=True): (x, n) for x, n in roots.items() if x.is_Symbol}
-        # Fractional powers of a symbol x, such as sqrt(nu), become powers of y with x = y**n, where n is the
-        # common denominator of their exponents: all coefficients are rational functions then.
+        # Fractional powers of a symbol x, such as sqrt(nu), become integer powers of y with x = y**n, where n
+        # is the common denominator of their exponents.
         if self.roots:
             powers_of = {x: y**n for y, (x, n) in self.roots.items()}
             super().__init__(self.theory.map(lambda e: e.subs(powers_of)))
