@@ -167,8 +167,8 @@ class _FamilySearch:
             for atom in sorted((a for a in a.atoms(AppliedUndef) if self.outside(a)), key=str):
                 values = [v for k, b in boundary if k == kind and (v := _match(a, b, atom)) is not None]
                 # The value of `atom`, an order parameter beyond its range of layers, may contain only indices
-                # of `atom` and no field. The first line drops candidates with other indices, the second those
-                # with a field.
+                # of `atom` and no field. The first line below drops candidates with other indices, the second
+                # those with a field.
                 values = [v for v in values if v.free_symbols & self.indices <= atom.free_symbols]
                 values = [v for v in values if not self.fields & {str(x.func) for x in v.atoms(AppliedUndef)}]
                 defined_arguments = dict(

@@ -492,8 +492,8 @@ def _solved(
         **notes,
     )
     pairs = [name for name, x in result.data_vars.items() if "time_" in x.dims or name.endswith("_trace")]
-    # The note of the stored kernels is "none" if the result has no kernel, for example because no order
-    # parameter of the program has a standard name.
+    # The note `kernels`, which names the kernels that are stored, is "none" if the result has no kernel, for
+    # example because no order parameter of the program has a standard name.
     if notes.get("kernels") and not pairs:
         return replace(result, notes={**result.notes, "kernels": "none"})
     return result

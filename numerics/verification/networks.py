@@ -613,8 +613,8 @@ def slopes_of(
     """
     widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
     means = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
-    # With a single width numerator and denominator are zero. The denominator is replaced by 1, so that the
-    # slope is zero.
+    # With a single width, numerator and denominator of `rise` are zero. The denominator is replaced by 1, so
+    # that the slope is zero.
     rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)
     return np.asarray(np.nansum(means * rise, axis=-1))
 

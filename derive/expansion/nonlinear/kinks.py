@@ -366,9 +366,9 @@ class KinkExpansion(Expansion):
                     cases[are_kappa] = change.expand()
                     # The motion of the source of h_kappa, the field at the kink, changes phi(h_kappa) by
                     # `_excess`. The bulk, which is the part without changes of slope, contains `_excess`
-                    # times the other factor at its initial slope. This product is subtracted here at order
-                    # 1, and for Phi only: in f and A the other factor is proportional to r, the source of z,
-                    # and `_excess` does not depend on r, so that the average of the product is zero. G does
+                    # times the other factor at its initial slope. This product is subtracted here at order 1,
+                    # and for Phi only: in f and A the other factor is proportional to r, the source of z, and
+                    # `_excess` does not depend on r, so that the average of the product is zero. G and B do
                     # not contain phi(h_kappa).
                     a, b = pair(are_kappa, False)
                     alone = (self._excess * b[0] if are_kappa[0] else 0) + (

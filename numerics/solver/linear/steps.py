@@ -255,8 +255,8 @@ class StepArrays:
         """
         groups: dict[tuple[object, FieldAtLayer, int], list[TwoTimeArray]] = {}
         for key in sorted(keys, key=lambda x: (isinstance(x, ResponseArray), str(x.second))):
-            # long arrays of responses and of correlations are stacked separately, so that products can skip
-            # the zeros of responses at s > t
+            # Arrays with more than `self.long` columns are stacked by kind, responses and correlations apart,
+            # so that products can skip the zeros of responses at s > t.
             is_long = self.size * self._width(key) > self.long
             kind = type(key) if is_long else None
             groups.setdefault((kind, key.first, self._width(key)), []).append(key)

@@ -584,7 +584,7 @@ class Prepared:
             prod(self.steps if x in (t, s) else self.tables.sizes[x] for x in e.args) for e in self._found()
         ]
         # A flow that is solved by collocation also stores, for each error signal, weights of the updates at
-        # all pairs of times. They are counted for every scalar, as an upper bound.
+        # all pairs of times. These weights are counted for every scalar, as an upper bound.
         if self.stepping is not None:
             tables += [
                 self.steps**2 * prod(self.tables.size(e.indices)) for e in self.tables.scalars.values()
