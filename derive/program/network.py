@@ -707,8 +707,9 @@ class Network:
         layered = [x.name for x in self.fields if x.layered or x.ordered]
         summed = ranges_of_loss(forward, loss)
         forward = without_unused_layers(forward, layered, over(loss, [r.limits for r in summed]))
-        # `kept` are the ranges of the loss that are left: an index may have lost its range together with the
-        # unused layers. The sums of the loss over ranges that are not in `kept` are written into the loss.
+        # `kept` are the ranges of the loss that are left: an index may have lost its range, or values of it,
+        # together with the unused layers. The sums of the loss over ranges that are not in `kept` are written
+        # into the loss.
         kept = ranges_of_loss(forward, loss)
         loss = over(loss, [r.limits for r in summed if r not in kept])
         shorter = {m.name: without_unused_members(m, forward) for m in self.matrices}

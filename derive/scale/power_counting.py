@@ -906,7 +906,8 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
     result = [_signature(shape, start, 0).at(_size_of(shape, base))]
     changes = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
     # The change of a field that grows with N may exceed its initial value. Unless updates are infinitesimal
-    # (`first`), the function is then not expanded in the change, and the parity of the result is unknown.
+    # (`first`), the function of this field is then not expanded in the change, and the parity of the result
+    # is unknown.
     if grows and not first:
         changed = [
             EntrySize(shape.degree * p.power, updated_by=p.updated_by, order=p.order, unknown=True)

@@ -254,7 +254,7 @@ def _with_unused_variables(e: Any, taken: set[Any]) -> Any:
     used = taken | variables | body.atoms(Symbol) | e.atoms(Symbol)
     names: dict[Any, Any] = {}
     limits: list[Any] = []
-    # SymPy lists the outermost sum last. The loop begins with the outermost sum, because bounds contain
+    # SymPy lists the outermost sum last. The loop begins with the outermost sum, because bounds may contain
     # indices of outer sums.
     for x, *bounds in reversed(e.limits):
         bounds = [_with_unused_variables(y, taken | variables).xreplace(names) for y in bounds]

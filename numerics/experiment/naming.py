@@ -121,8 +121,8 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
         data = {roles.residual: ERROR, roles.learnt: LEARNT}
         wanted = {author_name: name for author_name, name in data.items() if author_name is not None} | layers
         # The program has no recognised pair of output and error. In results, sigma is the label noise of
-        # programs with a `residual`. If this program has none, its sigma is another quantity, which is
-        # renamed if other names change too (`wanted`).
+        # programs with a `residual`. If this program has no `residual`, but quantities that results name by
+        # role (`wanted`), its sigma is another quantity and is renamed.
         if wanted and roles.residual is None:
             symbols |= {
                 x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in symbols_of(program) & {sigma}

@@ -207,8 +207,8 @@ class VariableBuilder:
             return
         measured = f"C_{ERROR}"
         for name, e in losses.items():
-            # With random batches the training loss is measured on the batch, as the order parameter
-            # `measured` is, and not on the population.
+            # If the theory has the order parameter `measured`, the correlation of the errors of training
+            # samples, the training loss is measured on these samples and not on the population.
             if name == "train_loss" and measured in self.theory:
                 e = self.theory[measured].symbol.xreplace({s: t})
             yield name, self._on_axes(("time",), self._summed(e), [t])

@@ -96,8 +96,8 @@ class LossParts:
                 known.found[node] = (a if outputs else a[0, 0])[..., None]
         shape = (self.T, self.n, self.T, self.n)
         axes = {times[0]: 0, times[1]: 2} | dict(zip(outputs, (1, 3), strict=False))
-        # values of kernels at acausal times may be infinite, which does not matter: the method `kernel` sets
-        # them to zero afterwards
+        # values of kernels at s > t may be infinite, which does not matter: the method `kernel` sets them to
+        # zero afterwards
         with np.errstate(divide="ignore", invalid="ignore"):
             value = known(e, {x: Axis(0, shape[k], k, 4) for x, k in axes.items()}, given)
         return np.broadcast_to(value, (*shape, 1)).reshape(self.T * self.n, -1)

@@ -701,6 +701,6 @@ def _compiled(
     ``known`` are pairs of the name of a given function in the expression, such as the slope of the loss, and
     its implementation.
     """
-    # the module np and not the string "numpy", for which SymPy would import all names of NumPy
+    # lambdify gets the module np and not the string "numpy", for which SymPy would import all names of NumPy
     function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), np])
     return function
