@@ -472,9 +472,9 @@ def _solved(
     notes |= _notes_on_failures(failed)
     shown = _at_nodes(problem, notes.get("layers_at"))
     authored = authored_variables(shown)
-    # If no output of the program is recognised, variables have the names of the program. Values with the
-    # standard names of outputs, errors and tangent kernels are then left out, unless the program itself
-    # uses these names.
+    # `numbers_by_role` is empty if results do not hold output and error under their standard names. Values
+    # with the standard names of outputs, errors and tangent kernels are then left out, unless the program
+    # itself uses these names.
     unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*authored}
     result = Result.of(
         {name: x for name, x in solution.values.items() if base_name(name) not in unplaced},

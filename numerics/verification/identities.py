@@ -149,8 +149,8 @@ def gradient_step(problem: Problem) -> list[Check]:
     program = problem.program
     if program.loss is None or program.descent is None or program.depth.free_symbols:
         return []
-    # If outputs and errors of the program are recognised, but no samples are given, as on random data, there
-    # is no network to compare, and the check is left out.
+    # If results name variables by role (`has_roles`), but no samples are given, as on random data, there is
+    # no network to compare, and the check is left out.
     if problem.has_roles and not problem.seen:
         return []
     if slope_jumps(program) or error_jumps(program):

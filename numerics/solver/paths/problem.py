@@ -319,8 +319,8 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
     seconds = search.seconds * (GRIDS if problem.flow else 1.0)
-    # `prepared` is without the responses that are derivatives along the paths, because these are computed
-    # only with the last number of samples. The time for these responses is added.
+    # `prepared` is without the responses that are derivatives along the paths. They are assumed to be
+    # computed only with the last number of samples, and the time for this is added.
     if complete is not prepared:
         seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
     return seconds, max(search.bytes, _held(complete, search.last)), error
