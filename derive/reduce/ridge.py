@@ -165,7 +165,8 @@ class _Rate:
         """
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
-        # A backward field inside of a product such as W.T @ g(ell + 1) does not count as contained directly.
+        # A backward field inside of a product such as W.T @ g(ell + 1) does not count as a field that the
+        # definition contains directly.
         direct = [(d, d.rhs.xreplace({x: Dummy() for x in d.rhs.atoms(Product)})) for d in self.backward]
         passed = (a for d, e in direct for a in e.atoms(AppliedUndef) - {d.lhs} if a.func == d.lhs.func)
         if diffusion != 0 and any(passed):

@@ -214,7 +214,8 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     def is_given(x: Expr) -> bool:
         return isinstance(x, AppliedUndef) and str(x.func) == name
 
-    # `factors` maps each source, such as U(0, t), that the given function multiplies to this function.
+    # The keys of `factors` are the sources that the given function multiplies, such as U(0, t). The values
+    # are this function.
     symbols, factors = {u.symbol for u in theory.sources}, {}
     for x in (x for e in theory.equations for x in e.terms):
         given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)

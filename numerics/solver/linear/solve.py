@@ -164,7 +164,7 @@ def responses_of_modes(problem: Problem, lowered: Lowered) -> int:
     rows = Rows(lowered.table, 1, problem.numbers, {})
     members = max(rows.sizes[r.field] for r in lowered.table.fields if r.unit)
     sources = sum(rows.widths[n] for n in lowered.table.source_indices if n[1] is None)
-    # the factor 2, because the fields v and h0 of each mode have responses to each source
+    # the factor 2, because the fields v and h0 of each mode have responses to each of these sources
     return 2 * members * sources * len(problem.spectrum.counts)
 
 
