@@ -125,7 +125,7 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
     steps = max(x.shape[-2] for x in known.found.values())
     reader = TensorReader(known, e.xreplace({s: t}), (t, *indices), tables.sizes)
     values: Array = np.asarray(reader(slice(0, steps), slice(0, steps)))
-    # a constant such as beta1 of Lion has no axes
+    # a constant such as beta1 of Lion has no axes and is broadcast
     shape = np.broadcast_shapes(values.shape, (1, steps, *(tables.sizes[i] for i in indices)))
     return np.broadcast_to(values, shape).reshape(shape[0], steps, -1)
 
