@@ -315,8 +315,8 @@ class Network:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d is goal and numbers & {name_of(a) for a in bare.atoms(AppliedUndef)}:
-                # A loss that contains outputs outside of averages is a function of outputs, so that each of
-                # its averages becomes a scalar, as outputs are.
+                # A loss that contains scalars, such as outputs, outside of averages is a function of scalars,
+                # so that each of its averages becomes a scalar too.
                 return set(d.rhs.atoms(Mean))
             return _nonlinear_averages(d.rhs)
 
