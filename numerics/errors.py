@@ -234,7 +234,7 @@ def require_probability(name: str, value: float) -> None:
     numerics.errors.SpecError: level = 95: is not a probability (accepted: a number between 0 and 1, both ...
     """
     if not 0 < value < 1:
-        raise SpecError(name, value, "is not a probability", "a number between 0 and 1, both excluded")
+        raise SpecError(name, float(value), "is not a probability", "a number between 0 and 1, both excluded")
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:

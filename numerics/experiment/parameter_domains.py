@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Integer, Number, Symbol
+from sympy import Expr, Integer, Number, Product, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.intervals import BoundedParameter, RealInterval
-from derive.calculus.symbols import IndexRange, expression
+from derive.calculus.symbols import IndexRange, expression, s
 from derive.program import Program, TrainingRule, t
-from derive.program.rules import LinearSystem
+from derive.program.rules import LinearSystem, LinearSystemRule
 from numerics.errors import SpecError
 from numerics.experiment.finite_coefficients import quiet, times_read, with_extremes
 from numerics.experiment.memory import MotionCoefficients, indices_of
@@ -112,10 +112,17 @@ def require_in_domains_at_steps(
 ) -> None:
     """Raise SpecError for a parameter of a rule in steps that leaves its interval at ``0..steps-2``.
 
-    ``steps`` is the number of times 0, 1, ... of a solution; the last one begins no step. ``values`` and
-    ``data`` are those of :func:`require_in_domains`; None means none. Nothing is raised for a flow, because
-    the steps of its integration are not its times.
+    Raises SpecError also for a rule whose memory is a product over steps, such as a decay that depends on the
+    time: only problems make tables of it. ``steps`` is the number of times 0, 1, ... of a solution; the last
+    one begins no step. ``values`` and ``data`` are those of :func:`require_in_domains`; None means none. No
+    interval is checked for a flow, because the steps of its integration are not its times.
     """
+    for rule in dict.fromkeys(w.rule for w in program.trained()):
+        if isinstance(rule, LinearSystemRule) and any(e.has(Product) for e in rule.memory(t, s)):
+            reason = "has a memory without a closed form, a product over steps"
+            raise SpecError(
+                "rule", str(rule), reason, "numerics.solve(program, ...), which makes a table of it"
+            )
     if program.rule.discrete:
         require_in_domains(program, values or {}, data or {}, np.arange(float(steps)))
 

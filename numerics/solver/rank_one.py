@@ -79,8 +79,9 @@ def solve_rank_one(
     exactly the loss of the reduced theory with ``start = 2``, at any time and any gamma0; its
     ``C_g(1,t,t)`` is then ``squared - 1``, not the approximation ``kernel`` of the result. Deeper networks
     obey the theory at late times, in powers of time, for any start. Raises ValueError for a depth that is not
-    a positive integer, for a start that is not positive and for times that are not finite, positive and
-    increasing, and :class:`~numerics.errors.NotConverged` if the integrator fails.
+    a positive integer, for a gamma that is not finite, for a start that is not positive and for times that
+    are not finite, positive and increasing, and :class:`~numerics.errors.NotConverged` if the integrator
+    fails.
 
     >>> from numerics.experiment.numbers import power_law
     >>> run = solve_rank_one(1, 1.0, power_law(2.0, 0.5, 1000), np.array([1.0, 10.0]), 2.0)
@@ -89,6 +90,8 @@ def solve_rank_one(
     """
     require_whole("depth", depth, 1, "must have a hidden layer")
     output_times = given_times(times, steps=False)
+    if not np.isfinite(gamma):
+        raise ValueError(f"gamma = {gamma}: must be a finite number")
     if not start > 0:
         raise ValueError(f"start = {start}: must be positive, because nothing grows from zero")
     if output_times[0] == 0:

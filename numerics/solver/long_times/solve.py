@@ -334,7 +334,14 @@ def stationary_kernels(
             raise SpecError("lags", float(lag), "is not a lag between two times", accepted)
     arrays = given_arrays(theory.program, data)
     require_shapes(theory.program, arrays, numbers)
-    solver = _StationaryRecursion(stationary(theory), numbers, arrays)
+    recursion = stationary(theory)
+    rows = (*recursion.fields, *recursion.kernels)
+    used = {x.name for row in rows for x in row.rhs.free_symbols} & theory.symbols.keys()
+    if missing := sorted(used - {x.name for row in rows for x in row.lhs.free_symbols} - numbers.keys()):
+        raise SpecError("values", missing[0], "has no number", f"numbers for {', '.join(missing)}")
+    if missing := [x.kernel for x in theory.program.given if x.kernel not in arrays]:
+        raise SpecError("data", missing[0], "has no array", f"arrays of {', '.join(missing)}")
+    solver = _StationaryRecursion(recursion, numbers, arrays)
     depth = int(theory.program.depth)
     kernels: dict[tuple[str, int], Array] = {}
     samples = len(solver.data[INPUT_KERNEL])

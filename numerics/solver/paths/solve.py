@@ -196,6 +196,7 @@ def solve_particles(  # noqa: PLR0913 - public signature
     require_whole(
         "replicas", replicas, 2, "gives no standard error, which is the scatter of several solutions"
     )
+    require_whole("seed", seed, 0, "must not be negative")
     if ridge is not None and not 0 <= ridge < np.inf:
         raise SpecError("ridge", ridge, "is not a share of the variance", "a number >= 0")
     require_in_domains_at_steps(theory.program, values, data, steps)

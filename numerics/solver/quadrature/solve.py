@@ -24,7 +24,15 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
-from numerics.errors import SMALLER, Diverged, NotConverged, Unserved, require_choice, require_whole
+from numerics.errors import (
+    SMALLER,
+    Diverged,
+    NotConverged,
+    SpecError,
+    Unserved,
+    require_choice,
+    require_whole,
+)
 from numerics.experiment import Experiment
 from numerics.experiment.checks import by_name, given_times
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
@@ -205,6 +213,9 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     most = require_whole("most", most, 1, "is the largest number of nodes of a set")
     require_whole("replicas", replicas, 2, "gives no standard error, which is the scatter of several sets")
     require_choice("rule", rule, ("auto", *get_args(Rule)))
+    require_whole("seed", seed, 0, "must not be negative")
+    if not accuracy > 0:
+        raise SpecError("accuracy", accuracy, "is not a relative error", "a positive number")
     given: dict[str, Any] = {"steps": steps, "times": times, "values": values, "data": data}
     if steps is not None:
         require_in_domains_at_steps(theory.program, values, data, steps)
