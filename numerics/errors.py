@@ -234,7 +234,8 @@ def require_probability(name: str, value: float) -> None:
     numerics.errors.SpecError: level = 95: is not a probability (accepted: a number between 0 and 1, both ...
     """
     if not 0 < value < 1:
-        raise SpecError(name, float(value), "is not a probability", "a number between 0 and 1, both excluded")
+        shown = value.item() if hasattr(value, "item") else value  # a NumPy number as one of Python
+        raise SpecError(name, shown, "is not a probability", "a number between 0 and 1, both excluded")
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
