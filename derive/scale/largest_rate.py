@@ -765,8 +765,9 @@ class _Balance:
     def response_size(self, field: AppliedUndef, source: AppliedUndef, met: tuple[Expr, ...]) -> Expr:
         """Return the logarithm of the size of the response of a field to a source of the same unit.
 
-        It is the largest over all paths from source to field along memory terms. ``met`` are the fields that
-        a path has passed already; it does not pass them again. Raises _NoResponse if there is no path.
+        It is the largest over all paths from source to field along terms of the equations, except sums with
+        responses. ``met`` are the fields that a path has passed already; it does not pass them again. Raises
+        _NoResponse if there is no path.
         """
         matching = ((r, place) for r in self.form.rows if (place := _layer(r.lhs, field)) is not None)
         row, place = next(matching, (None, {}))

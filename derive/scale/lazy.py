@@ -322,7 +322,8 @@ class LazyKernel(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If the solution cannot be continued, as can happen for layers much narrower than the input.
+            If a symbol has no number, or if the solution cannot be continued, as can happen for layers much
+        narrower than the input.
 
         Notes
         -----
@@ -493,10 +494,10 @@ class _Responses:
     def kernel(self, x: LinearTerm) -> Expr:
         """Return the kernel of a term of an equation as a number, which multiplies the field of the term.
 
-        Without a sum over steps it is the factor of the field. A sum over earlier steps of a correlation
-        function times the field becomes ``y/eta`` times the initial value of the correlation. A sum with a
-        response becomes the symbol of the response times its unit.
-        Raises NotApplicable for a sum over other times, or with several order parameters.
+        Without a sum over steps it is the factor of the field. In the factor of a sum with a response, the
+        response is replaced by its symbol times its unit. In the factor of another sum over earlier steps, a
+        correlation function is replaced by its initial value, and the factor is multiplied by ``y/eta``.
+        Raises NotApplicable for a sum without a response over other times, or with several order parameters.
         """
         if not x.reach:
             return x.weight

@@ -380,9 +380,10 @@ def full_convolution(
 
 
 def euler(q: Expr, r: Expr, less: Any) -> Expr:
-    """Return ``int_0^1 x^q (2 - less x)^r dx`` for ``less`` below 2; others raise NotApplicable.
+    """Return ``int_0^1 x^q (2 - less x)^r dx`` for ``less`` below 2.
 
-    If it diverges at x = 0, the result is the finite part.
+    If the integral diverges at x = 0, the result is the finite part. Raises NotApplicable for a number
+    ``less`` of 2 or more.
 
     >>> print(euler(S(1), S(2), 1), euler(S(1), S(2), 0))
     2*hyper((-2, 2), (3,), 1/2) 2
@@ -480,8 +481,8 @@ def _is_linear(e: Expr, y: Symbol) -> bool:
 def _part(term: Expr, y: Symbol) -> _Part:
     """Return the numbers c, m, q and p of one term ``c y^m exp(-q y)`` or ``c y^m (1 + q y)^-p``.
 
-    Raises NotApplicable for a term of another form, and for one that grows exponentially or has a pole at a
-    positive y.
+    Raises NotApplicable for a term of another form, and for one that grows exponentially, is singular at a
+    positive y, or contains a symbol that leaves this open.
     """
     c, m, q, p = S.One, S.Zero, S.Zero, None
     decays = False

@@ -131,9 +131,9 @@ def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
 def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) -> dict[Symbol, Expr]:
     """Return the values of the depth L, the source beta and the capacity, by symbol.
 
-    Numbers are exact, and symbols are allowed. Raises ValueError unless the depth is a whole number of at
-    least 1, and source and capacity are positive. If ``summed`` is true, the capacity must be above 1, so
-    that the sum of the eigenvalues ``k^-capacity`` converges.
+    Numbers are exact. Symbols are allowed and not checked. Raises ValueError for a number out of range: the
+    depth must be a whole number of at least 1, and source and capacity must be positive. If ``summed`` is
+    true, the capacity must be above 1, so that the sum of the eigenvalues ``k^-capacity`` converges.
 
     >>> numbers(2, "1/2", 3)
     {L: 2, beta: 1/2, a: 3}
@@ -251,7 +251,8 @@ def lazy_modes(theory: Theory) -> LazyModes:
 
     ``theory`` is that of structured data on the population loss, with the symbol L as depth. The rule is a
     flow or exact steps, and layers are taken to be infinitely wide. Raises :class:`NotApplicable` if the
-    kernel of the modes changes in time, and for a depth that is a number.
+    kernel of the modes changes in time, for another depth, for a theory on samples, and for a theory that
+    does not subtract the initial output.
 
     >>> from derive import mean_field, structured
     >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))
@@ -281,8 +282,8 @@ def lazy_modes(theory: Theory) -> LazyModes:
 def wide(theory: Theory) -> Theory:
     """Return a theory of structured data for N -> oo, with averages over modes written as sums.
 
-    Raises NotApplicable for a depth that is a number, because a recursion over layers needs a symbol, and for
-    a theory in which a symbol of the laws has another meaning.
+    Raises NotApplicable for a depth other than the symbol L, because layers are solved as a recursion, and
+    for a theory in which a symbol of the laws has another meaning.
     """
     for x, meaning in _SYMBOLS.items():
         if x in theory.symbols.values():
@@ -311,7 +312,7 @@ def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
     the eigenvalue in the rate of a mode. In ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``,
     the factor of h is ``R_gu(ell)``. At gamma0 = 0, where C_g is one number c, this is the recursion ``R(ell)
     = R(ell+1) + gamma0 c``. Raises NotApplicable for a theory that does not subtract the initial output,
-    which has no equation of xi, and for layers that are not alike.
+    which has no equation of xi, for layers that are not alike, and for a kernel that changes in time.
     """
     if all(e.name != "xi" for e in theory.equations):
         raise NotApplicable(
@@ -451,7 +452,7 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
 
     Samples are replaced by modes, the eigenvectors of the kernel. ``samples`` is the theory, and ``targets``
     has the target of each mode by the symbol of its lazy rate. Raises NotApplicable unless the rule is a flow
-    with the summed loss.
+    of rate 1 without weight decay, with the summed loss.
     """
     rule = samples.program.rule
     if rule.discrete or rule.memory(t, s)[1] != 1:

@@ -486,7 +486,8 @@ def scaling_faults(
     Raises
     ------
     NotApplicable
-        If ``scales`` lacks a kind of weight of the program, or has a key that is not a kind.
+        If ``scales`` lacks a kind of weight of the program, or has a key that is not a kind, and if a weight
+        changes no field in the first step.
     ValueError
         For a name in ``changes`` that is not a key of :data:`CHANGES`.
 

@@ -179,7 +179,7 @@ def count_powers(
     first : bool, optional
         Whether only the first order in the updates is kept.
     until : Sequence[tuple[str, Expr | None]], optional
-        Fields or numbers; the count ends with the first step at which one of them grows.
+        Fields or numbers; the count ends with the first step at which one of them grows with N.
     spectral : Collection[str], optional
         Names of matrices whose entrywise rules act on the singular values of the gradient; a gradient of
         fixed rank has singular values that are ``sqrt(rows columns)`` times its entries.
@@ -192,8 +192,9 @@ def count_powers(
     Raises
     ------
     NotApplicable
-        For a symbolic depth, fields that evolve in continuous time, weights that are trained with noise,
-        functions of N that are not powers, and names in ``until`` and ``spectral`` that the program does not
+        For a symbolic depth, fields that evolve in continuous time, updates of weights that are trained with
+        noise, a trained matrix that is used in several products, functions of N that are not powers,
+        functions of more than four fields, and names in ``until`` and ``spectral`` that the program does not
         have.
     ValueError
         If ``steps`` is not an integer of at least 0.

@@ -288,8 +288,8 @@ class InitialUnits:
     def noise(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
         """Return N times the covariance of two order parameters from the randomness of units alone (kappa).
 
-        Both are averages over the units of one population, at fixed values of all other order parameters;
-        zero for different populations or layers.
+        All other order parameters have fixed values. The result is zero unless both order parameters are
+        averages over the units of one population at one layer.
         """
         if self.place(first) != self.place(second) or self.place(first) is None:
             return S.Zero

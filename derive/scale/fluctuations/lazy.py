@@ -143,7 +143,8 @@ class LazyFluctuations(ConditionalResult):
         Returns
         -------
         Expr
-            Function of the time, the target y and the kernel ``lamda_k``.
+            Function of the time, the target y, the kernel ``lamda_k`` and both initial variances; in steps
+            also of the learning rate.
 
         Examples
         --------

@@ -486,8 +486,8 @@ class OneLayerFlow(ConditionalResult):
 
         A_0 and B_0 are the initial mean squares of the two components of the weights. The product of the mean
         squares does not change in training. So the squared kernel minus a constant times the squared output
-        does not change either. With an output ``c A_0 + d B_0`` at the
-        start, the kernel must be proportional to ``c A_0 - d B_0``; another kernel raises NotApplicable.
+        does not change either. With an output ``c A_0 + d B_0`` at the start, the initial kernel must be
+        proportional to ``c A_0 - d B_0``; another kernel raises NotApplicable.
         """
         (c, d), (k, m) = self.modes.output, self.modes.kernel
         if cancel(k * d + m * c) != 0:
