@@ -231,8 +231,9 @@ def stationary(theory: Theory) -> Stationary:
     As gamma0 goes to zero the fields are their Gaussian sources, because memory has a factor gamma0 and
     responses vanish on the sources. Discrete steps have another stationary state: with steps eta, the
     variance is that of the flow over 1 - eta decay/2. Raises :class:`NotApplicable` for noise without decay,
-    for decay without noise, for weights with different covariances at two times, for biases, and if memory or
-    a response does not vanish at gamma0 = 0.
+    for decay without noise, for weights with different covariances at two times, for biases, for a field with
+    different sources at different layers or steps, for a kernel that is not a product of averages over one
+    field each, and if memory or a response does not vanish at gamma0 = 0.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)

@@ -162,7 +162,7 @@ def batch_noise(theory: Theory) -> BatchNoise:
     ------
     NotApplicable
         If the sources of batches are not fresh at each step, for training on the population loss, for a depth
-        that is a number, or if the response of a mode is not geometric.
+        other than the symbol L, or if the response of a mode is not geometric.
 
     Examples
     --------

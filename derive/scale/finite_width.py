@@ -131,7 +131,8 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     Raises
     ------
     NotApplicable
-        If the equations of a layer have another form, and for training in steps or on samples.
+        If the equations of a layer have another form, for training in steps or on samples, and for a depth
+        other than the symbol L.
 
     Examples
     --------
@@ -293,8 +294,8 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     Raises
     ------
     NotApplicable
-        If the source enters in another way, if the two parts are not one convolution, and as
-        :func:`first_in_width` does.
+        If the source r0 enters the equation of xi in another way, if the two parts are not one convolution,
+        and as :func:`first_in_width` does.
 
     Examples
     --------

@@ -536,8 +536,8 @@ def few_steps(
     ------
     NotApplicable
         For a symbolic depth without an order in the learning rate, an order in a symbol that the theory does
-        not contain, a power that is not an integer, a flow, several outputs,
-        modes, and fields that are not linear in their sources.
+        not contain, a power that is not an integer, a flow, several outputs, modes, and fields that are not
+        linear in their sources.
     ValueError
         If ``steps`` is negative or not an integer.
     KeyError
