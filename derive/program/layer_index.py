@@ -26,12 +26,12 @@ Place = tuple[str, int]
 
 
 def with_layer_index(program: AnyParts) -> AnyParts:
-    """Return the program in which every index of layers, and no other index, is called ``ell``.
+    """Return the program in which the index of layers, and no other index, is called ``ell``.
 
     An index is one of layers if it is the first argument of a layered field or selects a member of a family
     of weights over layers. Definitions and weights may name it differently. An ``ell`` that counts something
     else is renamed. A definition with two indices of layers keeps both names. The same object is returned if
-    nothing changes.
+    all indices have these names already.
     """
     if not _may_differ(program):
         return program
@@ -154,8 +154,8 @@ def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) 
 def _objects(x: Any, *, populations: bool = True) -> Iterator[Any]:
     """Yield a part of a program and all objects that it contains, but not those inside of training rules.
 
-    Of a mapping only the keys are yielded.
-    Without ``populations``, objects inside of populations are left out, too.
+    Of a mapping only the keys are yielded. Without ``populations``, objects inside of populations are left
+    out, too.
     """
     waiting = [x]
     while waiting:

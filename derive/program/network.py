@@ -103,8 +103,8 @@ class Network:
     Raises
     ------
     ProgramError
-        If an argument holds objects of another type than those named here, or if a name, an index or a
-        function with cases is invalid.
+        If a tuple holds objects of another type than those named here, if a name, an index or a function
+        with cases is invalid, or if a matrix is not applied to a vector.
 
     Examples
     --------
@@ -568,7 +568,7 @@ class Network:
     def _check(self, lines: tuple[Definition, ...]) -> None:
         """Raise ProgramError for definitions without a limit of infinite width, and for ambiguous names.
 
-        Refused are means of products of two populations, layers of different units that share one matrix, and
+        Refused are means of vectors of two populations, layers of different units that share one matrix, and
         symbols that are named like the second value of an index in a correlation, such as ``alpha`` beside
         ``mu``.
         """
@@ -684,8 +684,10 @@ class Network:
         ------
         ProgramError
             If the loss contains no output and no mean, or does not depend on a trained weight, or is not
-            defined for every value of the outputs; if a function has no derivative; or if an option names a
-            weight, field or scalar that the network does not have.
+            defined for every value of the outputs, or contains an index that no definition has; if a function
+            has no derivative; if the forward pass has no limit of infinite width or no gradient, as with a
+            mean over two populations or one matrix product inside another; if an option has a wrong type; or
+            if it names a weight, field or scalar that the network does not have.
         """
         weights = {w.name: w for w in (*self.weights, *self.frozen)}
         p = self._parametrization(parametrization, weights)
@@ -864,7 +866,7 @@ class _Assembly:
 
         ``learning`` says whether feedback matrices are updated too; ``notation`` names correlations, by
         default ``Phi`` or ``H``, and ``G``. Raises :class:`ProgramError` if the loss does not depend on a
-        trained weight.
+        trained weight, or if a matrix is applied to a trained vector.
         """
         net, graph = self.network, self.graph
         self._refuse_matrices_on_trained_vectors()
@@ -980,8 +982,8 @@ class _Assembly:
     def _backward(self) -> tuple[tuple[Definition, ...], dict[str, Definition]]:
         """Return the backward pass: definitions of the gradients that updates of weights need.
 
-        Gradients that are a multiple of one field are in the second value, by name. They are not part of the
-        program: each use is replaced by the multiple.
+        Gradients that are a multiple of one field are in the second value, by name, except those whose names
+        the user chose. They are not part of the program: each use is replaced by the multiple.
         """
         graph = self.graph
         trained = {w.name for w in self.network.weights}

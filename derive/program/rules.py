@@ -1238,6 +1238,12 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
     LinearRule
         A rule with the distance ``W(t) - W(since)`` as a hidden state.
 
+    Raises
+    ------
+    ProgramError
+        If ``since`` depends on the time or is not an integer of at least 0, or if ``rate`` or ``pull`` is
+        negative.
+
     Examples
     --------
     >>> rule = anchored_descent(Symbol("eta"), Symbol("lam", positive=True), 5)

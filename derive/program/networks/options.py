@@ -457,9 +457,9 @@ def rule_of(
     """Return the rule of a name (see :func:`training_rule`), or the rule itself.
 
     The mean loss divides the gradient that a rule object receives by the number of ``samples``, as that of a
-    named rule. Raises :class:`ProgramError` for an unknown rule or loss, and if options of a named rule come
-    with a rule object. An object that is not a rule is returned unchanged, because :meth:`.Network.train`
-    refuses it.
+    named rule. Raises :class:`ProgramError` for an unknown name of a rule, for an unknown loss, and if one of
+    ``numbers``, the options of a named rule, is not zero and comes with a rule object. An object that is not
+    a rule is returned unchanged, because :meth:`.Network.train` refuses it.
 
     >>> rule_of(GradientDescent(eta), "sum", momentum=0).rate
     eta
