@@ -138,6 +138,11 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers
     BranchPowers
         Powers of L in terms of alpha.
 
+    Raises
+    ------
+    NotApplicable
+        If the rule is not entrywise, is not odd in the gradient, or has no degree in it.
+
     Examples
     --------
     >>> from derive.depth.balance import alpha, gamma
@@ -197,6 +202,11 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
     dict[str, str]
         One sentence for each of epsilon, learning rate and decay that the rule has: the effect if this
         quantity does not depend on the depth and the others have the right powers.
+
+    Raises
+    ------
+    NotApplicable
+        As for :func:`depth_powers`, and if ``value`` is below 1/2 or no finite number.
 
     Examples
     --------

@@ -389,6 +389,11 @@ def feedback_alignment(
     Program
         The trained network.
 
+    Raises
+    ------
+    ProgramError
+        If an option does not describe a network.
+
     Notes
     -----
     The backward pass is ``z(ell) = V(ell)^T g(ell + 1)`` and ``z(L) = v``. The matrices ``V(ell)`` and the
