@@ -412,11 +412,13 @@ class Gradients:
                     if use.kind != "entry":
                         at, body = (self.written(_plain(x, dict(runs))) for x in (by, node.args[0]))
                         inner = min(body.atoms(Product if use.kind == "product" else Mean), key=spelled)
-                        kind = "matrix product" if use.kind == "product" else "mean"
+                        kind, part = (
+                            ("matrix product", "field") if use.kind == "product" else ("mean", "number")
+                        )
                         raise ProgramError(
                             f"the definition of {at} contains the mean of {body}, and the gradient through "
-                            f"the {kind} {inner} inside of this mean is not derived: define a field or "
-                            f"number that is {inner}"
+                            f"the {kind} {inner} inside of this mean is not derived: define a {part} that is "
+                            f"{inner}"
                         )
                     yield replace(use, factor=slope, inner=use.factor, kind="mean")
             elif isinstance(node, Product):
