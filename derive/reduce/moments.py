@@ -177,7 +177,7 @@ def moment_steps(theory: Theory) -> MomentSteps:
     if averages := [x for e in step.values() for x in e.atoms(Average)]:
         raise NotApplicable(
             f"the moments do not close, because {averages[0]} is neither a correlation function nor the "
-            "output; use a linear network with one output, such as mlp(1)"
+            "output; use a linear network with one output and a linear rule, such as mlp(1)"
         )
     initial = {m.lhs: functions.at_start(m.rhs) for m in functions.moments}
     initial[given.lhs] = given.rhs.xreplace({f.lhs: functions.at_start(f.rhs)})

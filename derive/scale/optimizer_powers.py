@@ -300,6 +300,7 @@ def optimizer_powers(
             "A), where A is the symbol of the gradient; for a rule that acts on singular values, give its "
             "matrices an entrywise rule, and their names in the argument spectral"
         )
+    spectral = {spectral} if isinstance(spectral, str) else frozenset(spectral)
     constraints, names = width_constraints(program, spectral), unknowns(program)
     conditions = [x.power for r in (FIELDS, OUTPUTS, *ENTRYWISE) for x in constraints.of(r)]
     if corner == LEARNING:

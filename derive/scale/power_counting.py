@@ -417,7 +417,13 @@ def powers(number: Expr) -> tuple[Expr, ...]:
             sums = tuple((x + y).expand() for x in sums for y in powers(factor))
         return sums
     base, exponent = number.as_base_exp()
-    base_powers = (S.One,) if base == N else powers(base) if exponent != 1 and exponent.is_number else ()
+    base_powers = (
+        (S.One,)
+        if base == N and not exponent.has(N)
+        else powers(base)
+        if exponent != 1 and exponent.is_number
+        else ()
+    )
     if len(base_powers) != 1:
         raise NotApplicable(
             f"the factor {number} is not counted: powers of the width N may be multiplied and added, but not "

@@ -10,6 +10,8 @@ from derive.program import eta
 from derive.reduce.ridge import output_rate, rest_points
 from derive.scale.fluctuations import initial_covariance
 from derive.scale.mellin import mode_sum
+from derive.scale.optimizer_powers import OPTIMIZERS, optimizer_powers
+from derive.scale.power_counting import N, powers
 from derive.show import latex
 from tests.derive.once import expand_linear, few_steps, isotropic, mean_field, mlp
 
@@ -67,3 +69,14 @@ def test_the_output_of_a_linear_network_with_noise_has_a_rate() -> None:
     rate = output_rate(mean_field(mlp(2, rule="flow", weight_decay=lam, temperature=T)))
     assert [x.rhs for x in rate.slopes] == [0, 0]
     assert rate.diffusion == 2 * T
+
+
+def test_one_name_is_one_name() -> None:
+    """The letters of a text were taken for names."""
+    program = mlp(2, "tanh", rule=OPTIMIZERS["muon"])
+    assert optimizer_powers(program, spectral="W").spectral == {"W"}
+
+
+def test_a_power_of_the_width_has_an_exponent_without_it() -> None:
+    with pytest.raises(NotApplicable, match="powers of the width N may be"):
+        powers(N**N)
