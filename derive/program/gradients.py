@@ -323,7 +323,8 @@ class Gradients:
             first = home[:1] if self.fields[owner].layered or self.fields[owner].ordered else ()
             shifted = {x for x, to in moved.items() if to not in home and not to.free_symbols & {*first}}
             # Fields, scalars, given vectors and arrays of constants are read as periodic in a shifted index
-            # beyond the end of its range. Numbers and vectors of weights are not.
+            # beyond the end of its range, unless the index counts layers or ordered positions. Numbers and
+            # vectors of weights are not read as periodic.
             if shifted & vector.replace(self._is_periodic, _one).free_symbols:
                 raise ProgramError(
                     f"the definition of {d.lhs} applies a matrix to {vector}, in which a shifted index is "

@@ -249,7 +249,7 @@ class Parts(Rewritable):
             else:
                 continue
             if population.shared and (population.name, None) in populations:
-                # Layers that share their units are one population, which the first layer found represents.
+                # Layers that share their units are one population. The first layer found stands for it.
                 continue
             populations[(population.name, None if population.shared else population.site)] = population
         if len(populations) != 1:

@@ -178,8 +178,9 @@ class Equilibrium(ConditionalResult):
                 "the conjugate fields hhat are not integrated out: the derivative of the exponent of the "
                 f"path integral by hhat, {slope}, must contain hhat only in the sum over samples of Phi*hhat"
             )
-        # The derivative of the exponent by hhat is E = A hhat + pull h with a number `pull`. In A the matrix
-        # K stands for the kernel Phi of `weighted`, the sum over samples of Phi hhat.
+        # The derivative of the exponent by hhat is E = A hhat + pull h with a number `pull`. `weighted` is
+        # the sum over samples of Phi hhat. As a matrix, the kernel Phi in this sum is K, so that A is K times
+        # the coefficient of the sum.
         A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))
         mixed = -pull * A.inv() * C  # <hhat h^T>, from <E h^T> = 0 with C = <h h^T>
         symmetric = {K.T: K, C.T: C}

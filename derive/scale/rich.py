@@ -1260,8 +1260,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         elif e.ranges and e.name in ("h", "g"):
             # `now` is sigma(t), the singular value of the weights: its initial value `first` plus the
             # integral of the memory up to the time t, so that sigma replaces time as variable of integration.
-            # The integral of the response, divided by sigma(t), is constant/sigma(t), as a change of the
-            # initial value gives, plus a remainder that is smaller at late times.
+            # The integral of the response, divided by sigma(t), is constant/sigma(t) plus a remainder that is
+            # smaller at late times. The first term acts like a change of the initial value of sigma.
             integral = expand(integrate(response, (then, first, now)) / now)
             row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
             # The first layer has a row of its own, because the response of h(1) is gamma0 C_h0 to lowest

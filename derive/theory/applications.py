@@ -974,8 +974,8 @@ def _name_sources(reading: Reading) -> None:
             of_same_matrix = any(tags[j][0] == matrix for j in same_named)
             name = f"{name}_{matrix}_{head}" if of_same_matrix and head else f"{name}_{matrix}"
         names.append(name)
-    # Different sources at a common layer that still have one name after the name of the matrix, or of matrix
-    # and vector, was added are numbered.
+    # The name of the matrix, or of matrix and vector, was added to some names above. Different sources at a
+    # common layer that still have the same name are numbered.
     keys: list[tuple[str, bool, int]] = []
     for i, (name, site) in enumerate(zip(names, sites, strict=True)):
         apart = {

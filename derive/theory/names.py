@@ -68,8 +68,8 @@ class Vector:
         A fixed place of an ordered family, such as T, is replaced by the index that stands for it.
         """
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
-        # A number x such as 2 is replaced by its index i only as an argument of a function, where it is a
-        # position. Elsewhere in the expression it may be a coefficient.
+        # If the vector has a number x, such as 2, in the place of an index i, x is replaced by i in arguments
+        # of functions only. Elsewhere in the expression x may be a coefficient.
         literal = {x: i for x, i in moved.items() if x.is_number}
         body = self.body.replace(
             lambda a: bool(literal) and isinstance(a, AppliedUndef),

@@ -196,7 +196,7 @@ def summed(
     if single or ends:
         return value
     full, n, m = np.zeros(value.shape * 2), np.arange(len(at[row]))[:, None], np.arange(P)
-    # Here the root of the tree is perturbed itself. It responds only at the time and sample of the
+    # Here the perturbed node is the root of the tree. The root responds only at the time and sample of the
     # perturbation, so that `value` is put on the diagonal of the response.
     full[n, m, n, m] = value
     return full

@@ -365,7 +365,7 @@ def refine(
         try:
             new = run(grid)
         except Diverged as reason:
-            # an explicit integrator diverges if its step is too long: begin again with the next grid
+            # an explicit integrator may diverge if its step is too long: begin again with the next grid
             table, failure = [], reason
             continue
         except NotConverged as reason:

@@ -599,7 +599,7 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
         try:
             _extend(new.solve, new.level, pilots)
         except Diverged as reason:
-            # an explicit integrator diverges if its step is too long: begin again with the next grid
+            # an explicit integrator may diverge if its step is too long: begin again with the next grid
             tried, missed, calm, diverged = [], unknown, False, reason
             continue
         except NotConverged:  # rounding errors grow if the dynamics nearly diverge, or over many steps
