@@ -171,8 +171,9 @@ def entries(
                     except np.linalg.LinAlgError:  # from Stein's lemma, for covariances that are not finite
                         raise diverged_at(now, name) from None
                     # Values may be series, so that only floats are tested. A float that is infinite or NaN
-                    # ends the whole solution here. Its product with zero would be NaN. Further factors of a
-                    # product, such as entries at later times, are not evaluated after zero, but after NaN.
+                    # ends the whole solution here. Its product with zero would be NaN. In a product,
+                    # the factors after NaN are evaluated, such as entries at later times. The factors after
+                    # zero are not evaluated.
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)
