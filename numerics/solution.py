@@ -65,7 +65,7 @@ def solve(
     kernels : {"auto", "full", "trace", "none"}
         Two-time kernels of given samples that the result keeps: of all pairs of samples, their traces, or
         none (at most the gradient kernel of a linear network, which has no samples). "auto" is the first of
-        these whose estimated memory is small, 2 GiB at most.
+        these whose estimated memory is small (2 GiB at most for all pairs).
     progress : callable, optional
         Called with (step, total).
     say : callable, optional
@@ -166,8 +166,8 @@ def _notes_of_constant_loss(
     The theory is solved again with its averages over units shifted by small numbers
     (:func:`_linear_perturbations`). ``samples`` is the number of paths of a sampled solution, None for
     others; the shifted solutions have the same number and seeds, so that their noise cancels in differences.
-    The attribute ``saddle`` holds the reason if a solution fails, or if changes are linear in the shift at
-    too few times.
+    The attribute ``saddle`` holds the reason if the theory was changed, if a solution fails, or if changes
+    are linear in the shift at too few times.
     """
     unknown = "the loss does not move; whether finite networks leave this point is not known, because "
     if any(isinstance(x, ReplacedTheory) for x in problem.reductions):
@@ -212,8 +212,8 @@ def _notes_of_exchangeable_values(problem: Problem, samples: int) -> dict[str, A
     """Return attributes of a sampled solution in which values of an index are exchangeable.
 
     ``samples`` is the number of its paths. The attributes state how fast finite networks leave the solution;
-    they are empty if perturbations that break the symmetry do not grow. If these cannot be computed, the
-    attribute ``saddle`` holds the reason.
+    they are empty if perturbations that break the symmetry do not grow. If these cannot be computed, or are
+    linear at too few times, the attribute ``saddle`` holds the reason.
     """
     from numerics.solver.paths.instability import perturbations
 

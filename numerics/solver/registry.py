@@ -391,9 +391,9 @@ def solve(
     the attribute ``method``. If ``"auto"`` was given and the method does not converge, the next method runs
     that may meet ``solver.accuracy``; the attribute ``not_converged`` gives the reason. The same applies to a
     method that finds an unsupported average in its run; the attribute is then ``refused``. Steps of linear
-    networks are exact. A flow is refined until it converges to ``solver.rtol``, and sampled quantities until
-    their standard errors meet ``solver.accuracy``. Only sampled paths run on another ``solver.device`` than
-    the CPU.
+    networks are exact. A flow is refined until it converges to ``solver.rtol``. Without ``solver.samples``,
+    paths are added until errors of sampled quantities meet ``solver.accuracy``. Only sampled paths run on
+    another ``solver.device`` than the CPU.
     """
     problem = Problem.of(source, **given)
     try:

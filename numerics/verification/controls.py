@@ -349,8 +349,8 @@ class NetworkControls:
 
         They are the projections of initial outputs on ``v``, the sum of the theory's errors over time, and on
         ``K v`` with the initial tangent kernel K; then for each layer the trace of the initial feature
-        kernel, its quadratic form in ``v`` summed over outputs, and the trace of the gradient kernel. With
-        too few networks the last three are summed over layers.
+        kernel, its quadratic form in the sum of ``v`` over outputs, and the trace of the gradient kernel.
+        With too few networks the last three are summed over layers.
         """
         start, error = self.start, self.response.error
         v = error.sum(axis=0)

@@ -462,8 +462,8 @@ ROUNDED = 1e-12
 def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
     """Return the typical size of a compared quantity in the solution, the root mean square of its entries.
 
-    Between two different times it is the geometric mean of the sizes at equal times. If the quantity has a
-    given ``size``, that is returned.
+    Between two different times it is the geometric mean of the sizes at equal times. A size of zero, up to
+    rounding, counts as one. If the quantity has a given ``size``, that is returned.
     """
     if q.size is not None:
         return q.size
@@ -481,10 +481,11 @@ def _rms(x: xr.DataArray) -> float:
 
 
 def traced(theory: xr.Dataset) -> xr.Dataset:
-    """Return the theory with the traces of its kernels over samples and outputs added.
+    """Return the theory with the traces of its kernels added.
 
-    Correlations between entries are not known, so that the standard error of a trace is taken as its upper
-    bound, the sum of the standard errors of the entries.  A kernel under a name of the program has no trace.
+    Traces are sums over samples, and over positions and outputs if a kernel has them. Correlations between
+    entries are not known, so that the standard error of a trace is taken as its upper bound, the sum of the
+    standard errors of the entries.  A kernel under a name of the program has no trace.
     """
     traces = {}
     kernels = (x for x in (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel") if x in theory)
@@ -542,7 +543,7 @@ def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
 def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
     """Return positions of all output times at which losses or final kernels are compared.
 
-    None is later than ``edge``, the position of the edge of stability, if there is one.
+    No position is later than ``edge``, the position of the edge of stability, if there is one.
     """
     last = theory.sizes["time"] - 1 if edge is None else edge
     ends = [last] if "sample" in theory.sizes else []

@@ -1,8 +1,8 @@
 """Plans of finite networks that a theory is compared with: widths, numbers and times of kernels.
 
-From a problem and an effort this module chooses two or three widths, each twice the one before, and numbers
-of networks of equal work, with the smallest expected tolerance.  It also chooses the times at which kernels
-are measured.  :mod:`numerics.verification.networks` trains the networks.
+From a problem and an effort this module chooses two or three widths, each about twice the one before, and
+numbers of networks of equal work, with the smallest expected tolerance.  It also chooses the times at which
+kernels are measured.  :mod:`numerics.verification.networks` trains the networks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NetworkPlan:
 
 
 def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
-    """Return a plan of networks of three widths, each twice the one before.
+    """Return a plan of networks of three widths, each about twice the one before.
 
     The smallest layer of the first width has about one of the sizes ``effort.smallest``: the one with the
     smallest expected tolerance (:func:`expected_tolerance`) whose networks can be afforded, or the last one
@@ -147,7 +147,7 @@ def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float
 
 
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
-    """Return three widths of the widest layer, each twice the one before.
+    """Return three widths of the widest layer, each about twice the one before.
 
     At the first width all layers, and the numbers of features and of samples of random data, are at least
     ``smallest``. On power-law data the first width is ``smallest``.

@@ -183,8 +183,8 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
 def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]) -> list[Check]:
     """Return checks of the power of gamma0 with which the error of the series to gamma0^2 grows.
 
-    It must be 4. There is one check for each variable, which shows the layer whose power differs most from 4.
-    Layers in which the error is only rounding are left out. ``strengths`` are values of gamma0, and
+    It must be 4. There is at most one check for each variable, which shows the layer whose power differs most
+    from 4. Layers in which the error is only rounding are left out. ``strengths`` are values of gamma0, and
     ``solutions`` the full solutions there.
     """
     remainders = _remainders(series, strengths, solutions)
@@ -210,8 +210,8 @@ def _remainders(
 ) -> dict[str, list[Array]]:
     """Return, by variable, the largest differences between full solutions and the partial sum of the series.
 
-    Each list has an array (layers,) for each value of gamma0 in ``strengths``, at which ``solutions`` are the
-    full solutions.
+    Each list has an array for each value of gamma0 in ``strengths``, at which ``solutions`` are the full
+    solutions. Its shape is (layers,), or (1,) for a variable without layers.
     """
     remainders: dict[str, list[Array]] = {}
     for strength, full in zip(strengths, solutions, strict=True):

@@ -273,11 +273,11 @@ def with_small_kernels(problem: Problem, effort: Effort = FULL) -> Problem:
 def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
     """Return the problem on which a series in gamma0 is checked.
 
-    Problems in steps are unchanged. A flow is cut to its beginning, on a coarse grid with steps of ``gentle``
-    times the fastest relaxation time. A flow on a fixed time grid has its own exact theory and series. The
-    tolerance is set to LOOSEST, so that the solutions and the series are all evaluated on the first grid if
-    they are stable there. They then differ by the truncation of the series alone, for any length of the
-    steps.
+    Problems in steps are unchanged. A flow is cut to its beginning, on a coarse grid with steps of at most
+    ``gentle`` times the estimated fastest relaxation time. A flow on a fixed time grid has its own exact
+    theory and series. The tolerance is set to LOOSEST, so that the solutions and the series are all evaluated
+    on the first grid if they are stable there. They then differ by the truncation of the series alone, for
+    any length of the steps.
     """
     problem = Problem.of(source)
     if not problem.flow:

@@ -1,9 +1,10 @@
 """The edge of stability of a theory of gradient descent: where deviations of finite networks begin to grow.
 
 From a problem and its solution this module finds the first step of descent at which the linear response of
-errors has a growing mode, ``|1 - k(t) lambda| > 1`` for an eigenvalue of ``K(t,t) c(t)``.  From there on
-means over networks converge more slowly than 1/N, and :mod:`numerics.verification.networks` does not compare
-them.
+errors has a growing mode, ``|1 - k(t) lambda| > 1`` for an eigenvalue lambda of ``K(t,t) c(t)``.  Here k is
+the learning rate, divided by the number of samples if the loss is a mean, K the tangent kernel, and c minus
+the derivative of the errors by the outputs.  From there on means over networks converge more slowly than 1/N,
+and :mod:`numerics.verification.networks` does not compare them.
 """
 
 from __future__ import annotations

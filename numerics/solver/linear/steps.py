@@ -250,8 +250,9 @@ class StepArrays:
     def _stack(self, keys: Iterable[TwoTimeArray]) -> None:
         """Allocate the two-time arrays ``keys`` in common blocks of memory, to join their products.
 
-        Arrays with the same first field and the same number of columns are next to each other, in the order
-        of their second field or source.
+        Arrays with the same first field and the same number of columns are next to each other: correlations
+        and then responses, each in the order of their second field or source. Long arrays of the two kinds
+        are in separate blocks.
         """
         groups: dict[tuple[object, FieldAtLayer, int], list[TwoTimeArray]] = {}
         for key in sorted(keys, key=lambda x: (isinstance(x, ResponseArray), str(x.second))):
@@ -470,7 +471,8 @@ class StepArrays:
     def _terms(self, operations: list[RowOperation]) -> _EqualTimeTerms:
         """Return the terms of a correlation at equal time, with the arrays that they read.
 
-        Each of ``operations`` adds one term, a product of a kernel row with an array or the row itself.
+        Each of ``operations`` except a ClearRow adds one term, a product of a kernel row with an array or the
+        row itself.
         """
         terms = _EqualTimeTerms()
         for x in operations:
@@ -493,7 +495,8 @@ class StepArrays:
     def _equal_time(self, operations: list[RowOperation]) -> Step:
         """Return the function of the position t that computes a correlation at equal time, shape (n, m).
 
-        ``C_ij(t, t) = sum gain * left(t, s) @ right(t, s)^T`` over the terms of the operations.
+        It is the sum of the terms of the operations: ``gain * left(t, s) @ right(t, s)^T`` with rows of a
+        two-time array, ``gain * left(t, t) @ C_kj(t, t)``, and ``gain * left(t, t)``.
         """
         target = operations[0].target
         assert isinstance(target, CorrelationArray)

@@ -315,8 +315,8 @@ def stationary_kernels(
     ``theory`` is at integer depth; lags of a rule in steps count steps. Arrays have an axis for each index of
     the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those
     of the covariances of the fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`.
-    Raises the errors of :func:`derive.reduce.stationary`, and SpecError for lags that are negative, for which
-    the recursion does not hold, or not steps, and for a kernel of the data that is not symmetric positive
+    Raises the errors of :func:`derive.reduce.stationary`, and SpecError for negative lags, for lags of a rule
+    in steps that are not whole numbers, and for a kernel of the data that is not symmetric positive
     semidefinite.
 
     >>> from derive.program import eta, mlp

@@ -85,7 +85,7 @@ def _signed(
 ) -> Array:
     """Return the expression whose sign enters a step at all times, shape ``(replicas, times, index values)``.
 
-    For a rule with states these are marched with the error in place of the gradient of an entry, because
+    For a rule with states the states are marched with the error in place of the gradient of an entry, because
     gradients of one sample are the error times factors that change much less.
     """
     errors = _along_time(step.error, indices, tables, known)

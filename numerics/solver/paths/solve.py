@@ -265,8 +265,10 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
     ValueError
         For an accuracy that is not between 0 and 1, for ``first`` that is odd or below 4, and as
         :func:`solve_particles`.
+    Unserved, Diverged
+        As :func:`solve_particles`.
     NotConverged
-        For an accuracy that is out of reach.
+        For an accuracy that is out of reach, and as :func:`solve_particles`.
     """
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy = {accuracy}: must be a number between 0 and 1")

@@ -189,10 +189,10 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     Unserved
         For averages that no rule covers.
     ValueError
-        For missing values and data, for steps of a flow or times in discrete time, for missing steps or
-        times, times that do not increase, ``steps``, ``start`` or ``most`` below 1, ``replicas`` below 2,
-        another ``rule``, a kernel of the data that is not symmetric positive semidefinite, and a parameter
-        of a training rule that leaves its interval at a step.
+        For a symbolic depth, for missing values and data, for steps of a flow or times in discrete time, for
+        missing steps or times, times that do not increase, ``steps``, ``start`` or ``most`` below 1,
+        ``replicas`` below 2, another ``rule``, a kernel of the data that is not symmetric positive
+        semidefinite, and a parameter of a training rule that leaves its interval at a step.
     Diverged
         If a value is not finite, or if the integrator of a flow fails.
     NotConverged
@@ -342,8 +342,8 @@ def forecast(
 def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
     """Solve a problem or an experiment on given samples by :func:`solve_two_layer`, at its output times.
 
-    ``options`` are those of :func:`solve_two_layer`. Raises its errors, and
-    :class:`~derive.errors.NotApplicable` at any depth other than one.
+    ``options`` are those of :func:`solve_two_layer`. Raises its errors, such
+    as :class:`~derive.errors.NotApplicable` at an integer depth other than one.
 
     >>> training = {"rule": "flow", "time": 1.0, "points": 3}
     >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}

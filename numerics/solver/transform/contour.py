@@ -2,9 +2,10 @@
 
     f(t) = 1/(2 pi i) int exp(z t) F(z) dz = 2 Re sum_k weight_k(t) F(z_k) + O(exp(-B n))
 
-on a hyperbola ``z = mu (1 + sin(i u - alpha))`` around the negative axis, by the trapezoidal rule. One
-hyperbola serves all times of an interval ``(t_1/RATIO, t_1)``, with the ``alpha`` and ``mu`` of fastest
-convergence (Weideman and Trefethen, Math. Comp. 76, 1341, 2007). The value at time 0 is a limit of large z.
+at n rates z_k on a hyperbola ``z = mu (1 + sin(i u - alpha))`` around the negative axis, by the trapezoidal
+rule. One hyperbola serves all times of an interval ``(t_1/RATIO, t_1)``, with the ``alpha`` and ``mu`` of
+fastest convergence (Weideman and Trefethen, Math. Comp. 76, 1341, 2007). The value at time 0 is a limit of
+large z.
 """
 
 from __future__ import annotations

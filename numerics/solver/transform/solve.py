@@ -59,8 +59,8 @@ class TransformSolved:
     """Solution by Laplace transforms.
 
     ``correlations`` at two times by name have shape ``(times, times)``. ``error`` is the largest relative
-    change of equal-time correlations when rates were last added, and ``rates`` the number of rates at which
-    transforms were computed.
+    change of equal-time correlations when rates were last added, and ``rates`` the number of rates of the
+    last contour.
     """
 
     correlations: Mapping[str, Array]
@@ -211,7 +211,7 @@ class _System:
     def far(self, rate: complex) -> ComplexArray:
         """Return the responses at a large rate z, by fixed-point iteration of their equations.
 
-        It converges because sums over the past are small corrections there. Raises NotConverged otherwise.
+        It converges if sums over the past are small corrections there. Raises NotConverged otherwise.
         """
         here = np.zeros(len(self.names), dtype=complex)
         for _ in range(STEPS):
@@ -227,8 +227,9 @@ class _System:
     def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:
         """Return the responses at ``rate``, continued by Newton's method from those at the rate ``place``.
 
-        ``here`` are the responses at ``place``. If the two rates are too far apart or Newton's method fails,
-        a rate between them is inserted, at most ``cuts`` times in succession. Raises NotConverged after that.
+        ``here`` are the responses at ``place``. If the two rates are too far apart, Newton's method fails or
+        the responses change too much, a rate between them is inserted, at most ``cuts`` times in succession.
+        Raises NotConverged after that.
         """
         if abs(np.log(rate / place)) <= FURTHEST:
             new = self.newton(rate, here)
