@@ -523,10 +523,10 @@ def _time(theory: xr.Dataset, place: int) -> str:
 def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
     """Return positions of up to three times at which losses are compared, among the output times.
 
-    They are at a quarter, a half and all of the output times before the training loss of the solution is
-    below FLOOR times its initial value, or up to the position ``last`` if that is earlier. Positions are
-    rounded, and at least 1. Without a training loss the mean square error is used, and without errors all
-    times.
+    They are a quarter, a half and all of the way through the output times before the training loss of the
+    solution is below FLOOR times its initial value, or up to the position ``last`` if that is earlier.
+    Positions are rounded, and at least 1. Without a training loss the mean square error is used, and without
+    errors all times.
     """
     if "train_loss" in theory:
         shown = theory["train_loss"]

@@ -235,10 +235,10 @@ def _applied(program: Program) -> set[AppliedUndef]:
 
 
 def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict[Expr, set[Symbol]]]:
-    """Return the ranges of those indices in a program that begin at 1.
+    """Return the ranges that begin at 1, of indices in a program.
 
     The first member maps each index to its upper limit, such as ``mu`` to ``P``; the second maps each upper
-    limit to the set of its indices.
+    limit to the set of its indices and their primed copies.
     """
     limits = [r.limits for d in program.definitions for r in d.ranges]
     stated = [] if program.loss is None else [program.loss]

@@ -604,7 +604,7 @@ def layer_distances(
         For a correlation with data indices, such as samples, if ``layers`` is not a positive multiple of 4,
         and if memory does not suffice.
     KeyError
-        If there is no correlation ``name``.
+        If there is no correlation ``name``, or if ``known`` lacks an array or a function.
     NotApplicable
         If the distance cannot be derived (:func:`derive.depth.diversity`).
     Diverged

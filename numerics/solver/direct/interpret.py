@@ -401,9 +401,9 @@ class Interpreter:
     def applied(self, e: AppliedUndef, at: At) -> RandomValue:
         """Return the value of a function symbol of indices and times, such as ``h(2, mu, t)``.
 
-        It is an attribute (a given constant of each unit), given data, or a field, source, scalar or order
-        parameter. ``at`` maps the symbols of its indices and times to integers. Raises Unserved for a
-        function without an expression whose argument is random.
+        It is an attribute (a given constant of each unit), given data, or a field, source, scalar, order
+        parameter or observable. ``at`` maps the symbols of its indices and times to integers. Raises Unserved
+        for a function without an expression whose argument is random.
         """
         name = str(e.func)
         if name in self.layout.attributes:

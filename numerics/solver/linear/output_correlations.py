@@ -197,8 +197,8 @@ class OutputCorrelations:
     def source_trace(self, i: FieldAtLayer) -> Array:
         """Return the trace of the covariance of the sources in field ``i`` at output times, (out, out).
 
-        If a covariance is a number times the correlation of a field with itself, only the :meth:`trace` of
-        that correlation is computed, and not its entries for all pairs of samples.
+        If a covariance is the correlation of a field with itself, times a factor without indices, only the
+        :meth:`trace` of that correlation is computed, and not its entries for all pairs of samples.
         """
         total = np.zeros((len(self.at), len(self.at)))
         for a, b, gain in self.overlaps(i, i):

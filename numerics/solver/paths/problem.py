@@ -612,8 +612,8 @@ class _Attempt:
         """Collect replicas of a program without a recognised output, and yield their watched values.
 
         ``found`` holds the solutions by key, ``left`` is their rounding error. The watched values are the
-        scalars in the loss; all scalars if there is no loss; or correlations at equal times if there are no
-        scalars.
+        scalars in the loss; all scalars if the loss has none or is not given; or correlations at equal times
+        if there are no scalars.
         """
         scalars, numbers = self.early(found), self.numbers(found)
         pairs = {
