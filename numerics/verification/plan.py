@@ -58,13 +58,14 @@ class NetworkPlan:
 def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
     """Return a plan of networks of three widths, each about twice the one before.
 
-    The smallest layer of the first width has about one of the sizes ``effort.smallest``: the one with the
-    smallest expected tolerance (:func:`expected_tolerance`) whose networks can be afforded, or the last one
-    if none can. If the theory has a finite width, this is the first width. If slopes of means in 1/N are
-    derived instead of fitted, ``slope`` is the largest relative slope: two widths suffice then, with the work
-    of two of the three. The work at each width is about the same, unless it would be spent on fewer than
-    FEWEST or more than MOST networks (for two widths :func:`_most_of_two`). If units of a program differ by a
-    given array of attributes, widths are multiples of its length.
+    The first width follows from one of the sizes ``effort.smallest`` (:func:`widths_near`; the width of a
+    program is the size itself): the one with the smallest expected tolerance (:func:`expected_tolerance`)
+    whose networks can be afforded, or the last one if none can. If the theory has a finite width, this is the
+    first width. If slopes of means in 1/N are derived instead of fitted, ``slope`` is the largest relative
+    slope: two widths suffice then, with the work of two of the three. The work at each width is about the
+    same, unless it would be spent on fewer than FEWEST or more than MOST networks (for two widths
+    :func:`_most_of_two`). If units of a program differ by a given array of attributes, widths are multiples
+    of its length.
     """
     problem = Problem.of(source)
     experiment = problem.experiment

@@ -33,9 +33,10 @@ class TransformMethod:
     needs = (linear_rules, one_output, flow_on_random_data, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate the cost, or refuse theories whose kernels depend on two times separately.
+        """Estimate the cost, or refuse theories whose transforms are not derived.
 
-        The estimated error is ``solver.rtol``. ``keep`` has no effect.
+        An example are kernels that depend on two times, and not on their difference alone. The estimated
+        error is ``solver.rtol``. ``keep`` has no effect.
         """
         from numerics.solver.transform.contour import groups
         from numerics.solver.transform.solve import transformed

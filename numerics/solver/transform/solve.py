@@ -83,9 +83,10 @@ def solve_transforms(
     Rates are added until no equal-time correlation changes by more than ``rtol``, relative to its value at
     each time.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on both times, SpecError
-    for times that are not finite or do not increase from 0 or later, and
-    :class:`~numerics.errors.NotConverged` if Newton's method fails or the correlations do not converge.
+    Raises :class:`~derive.errors.NotApplicable` for a theory whose transforms are not derived, such as one
+    with kernels that depend on both times and not on their difference alone, SpecError for times that are not
+    finite or do not increase from 0 or later, and :class:`~numerics.errors.NotConverged` if Newton's method
+    fails or the correlations do not converge.
     """
     times = given_times(times, steps=False)
     system = _System(transformed(theory), numbers, units)
