@@ -446,7 +446,8 @@ def inputs_from_kernel(kernel: Array) -> Array:
 
     Notes
     -----
-    W^0 is Gaussian, so that networks on any inputs with this kernel have the same distribution.
+    W^0 is Gaussian, so that networks on any inputs with this kernel have the same distribution, unless a
+    training rule depends on single entries of W^0, as that of Adam.
 
     Examples
     --------

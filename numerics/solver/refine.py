@@ -189,13 +189,13 @@ def longest_steps(grid: TimeGrid) -> Array:
 class Trapezoidal:
     """Grids of the trapezoidal rule for stiff flows, with equal steps in x.
 
-    They serve flows with noise and times much longer than the fastest rate, because the rule is stable at any
-    step. Either ``t = x`` or ``t = tau (exp(x) - 1)``, so that steps grow at times beyond ``tau``. Without a
-    given ``tau`` the second form is taken, with the first output time after 0 as ``tau``, if output intervals
-    differ by more than the factor UNEVEN. Errors are even powers of the step in x, also for two-time
-    functions with a kink at equal times, which noise causes, because the diagonal runs through nodes. Output
-    times need not be nodes; two-time functions are smooth on either side of the diagonal, and are
-    interpolated by polynomials on triangles of nodes at t >= s.
+    They serve flows with noise and times much longer than the inverse of the fastest rate, because the rule
+    is stable at any step. Either ``t = x`` or ``t = tau (exp(x) - 1)``, so that steps grow at times beyond
+    ``tau``. Without a given ``tau`` the second form is taken, with the first output time after 0 as ``tau``,
+    if output intervals differ by more than the factor UNEVEN. Errors are even powers of the step in x, also
+    for two-time functions with a kink at equal times, which noise causes, because the diagonal runs through
+    nodes. Output times need not be nodes; two-time functions are smooth on either side of the diagonal, and
+    are interpolated by polynomials on triangles of nodes at t >= s.
 
     Grids have ``first`` times 1, 3/2, 2, 3, 4, 6, ... steps.
 

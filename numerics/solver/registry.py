@@ -1,7 +1,7 @@
 """Front end of all solvers: choice of a method by cost and error, and solution by it.
 
     solve("digits.toml")  # the best method that fits
-    print(explain("digits.toml"))  # a table of all methods, without running them
+    print(explain("digits.toml"))  # a table of all methods, without solving the problem
 
 The input is an experiment or a program; the output is a dataset.
 """

@@ -1,7 +1,7 @@
 """Results of a verification: checks with observed, expected and allowed values, as text and as HTML.
 
-The HTML page contains everything and needs no other file: checks, figure, equations, settings, the command
-that repeats the verification, and citations.  Formulas are MathML, which browsers show without a script.
+The HTML page needs no other file. It contains checks, figure, equations, settings, the command that repeats
+the verification, and citations.  Formulas are MathML, which browsers show without a script.
 """
 
 from __future__ import annotations

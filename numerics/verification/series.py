@@ -227,7 +227,7 @@ def strength_of(series: xr.Dataset, share: float) -> float:
     """Return the gamma0 at which the term of order gamma0^2 of a series is ``share`` of the leading term.
 
     Both are taken as largest entries. The variable with the largest ratio decides, so that the ratio is
-    smaller for all others.
+    not larger for any other.
     """
     sizes = []
     for name in SHOWN:

@@ -68,7 +68,10 @@ class LazySolved:
     tails: float
 
     def kernel(self, name: str, layer: int | None = None) -> Array:
-        """Return the kernel ``name``, at ``layer`` if each layer has one; raise KeyError with all keys."""
+        """Return the kernel ``name``, at ``layer`` if each layer has one.
+
+        Raises KeyError with a list of all kernels if there is no such kernel.
+        """
         return self.kernels[place_of(self.kernels, name, layer)]
 
 

@@ -460,7 +460,7 @@ class Folded:
     def _extend(self, directions: Array) -> None:
         """Extend the basis of the distant past by the rows ``directions``.
 
-        Their products with all arrays are computed too.
+        Their products with the arrays in ``images`` are computed too.
         """
         old, self.basis = len(self.basis), _joined(self.basis, directions)
         directions = self.basis[old:]

@@ -478,7 +478,8 @@ LOST = 3
 class Integrator:
     """Integrator of a flow: name, order, and the ``power`` of the step with which its error falls.
 
-    Steps are equal in the slowed time ``age`` (steps that grow with time), or in time without it.
+    After short first steps, steps are equal in the slowed time ``age`` (steps that grow with time), or
+    without it in each output interval.
     """
 
     name: str
