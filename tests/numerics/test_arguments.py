@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sympy import Symbol
 
-from derive.program import GradientDescent, eta, t
+from derive.program import GradientDescent, L, eta, t
 from numerics.errors import SpecError, require_probability
 from numerics.experiment.numbers import power_law
 from numerics.solver.direct.evaluation import evaluate
-from numerics.solver.long_times.solve import stationary_kernels
+from numerics.solver.long_times.solve import at_rest, stationary_kernels
 from numerics.solver.paths.solve import solve_particles
 from numerics.solver.quadrature.solve import solve_two_layer
 from numerics.solver.rank_one import solve_rank_one
@@ -26,6 +26,14 @@ def test_missing_numbers_and_arrays_of_stationary_kernels_are_named() -> None:
         stationary_kernels(noisy, values={"eta": 0.2}, data={"K_x": [[1.0]]})
     with pytest.raises(SpecError, match=r"data.*accepted: arrays of K_x"):
         stationary_kernels(noisy, values={"eta": 0.2, decay: 1.0, heat: 0.5}, data={})
+
+
+def test_rest_points_need_numbers_for_decay_and_depth() -> None:
+    decaying = mlp(1, weight_decay=Symbol("decay", positive=True))
+    with pytest.raises(SpecError, match="accepted: numbers for decay"):
+        at_rest(decaying, steps=10, **GIVEN)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="is not a number of layers"):
+        at_rest(mlp(L, weight_decay=1), steps=10, **GIVEN)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("solver", [evaluate, solve_particles])

@@ -11,7 +11,7 @@ At weak feature learning the kernels of Langevin dynamics become stationary too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -160,12 +160,25 @@ def at_rest(
     numbers = by_name("values", values)
     theory = mean_field(program)
     theorem = representer(theory)
+    _require_numbers(
+        theory, {x.name for e in (theorem.kappa, theorem.ridge) for x in e.free_symbols}, numbers
+    )
     kappa, ridge = (
         float(e.subs({x: numbers[x.name] for x in e.free_symbols})) for e in (theorem.kappa, theorem.ridge)
     )
     solved = solve_particles(theory, steps=steps, values=values, data=data, **options)
     targets = np.asarray(data[TARGETS], dtype=float)
     return compare(solved, kappa, ridge, targets, _weights(program, data), tolerance)
+
+
+def _require_numbers(theory: Theory, used: Set[str], numbers: Mapping[str, Any]) -> None:
+    """Raise SpecError for a symbolic depth, and unless each of the symbols ``used`` has a number."""
+    if not theory.program.depth.is_Integer:
+        raise SpecError(
+            "depth", str(theory.program.depth), "is not a number of layers", "a program such as mlp(2)"
+        )
+    if missing := sorted(used - numbers.keys()):
+        raise SpecError("values", missing[0], "has no number", f"numbers for {', '.join(missing)}")
 
 
 def compare(
@@ -337,8 +350,7 @@ def stationary_kernels(
     recursion = stationary(theory)
     rows = (*recursion.fields, *recursion.kernels)
     used = {x.name for row in rows for x in row.rhs.free_symbols} & theory.symbols.keys()
-    if missing := sorted(used - {x.name for row in rows for x in row.lhs.free_symbols} - numbers.keys()):
-        raise SpecError("values", missing[0], "has no number", f"numbers for {', '.join(missing)}")
+    _require_numbers(theory, used - {x.name for row in rows for x in row.lhs.free_symbols}, numbers)
     if missing := [x.kernel for x in theory.program.given if x.kernel not in arrays]:
         raise SpecError("data", missing[0], "has no array", f"arrays of {', '.join(missing)}")
     solver = _StationaryRecursion(recursion, numbers, arrays)
