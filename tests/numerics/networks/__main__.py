@@ -99,7 +99,8 @@ def page() -> str:
             "gradients of the loss, `solve` solves it, `simulate` trains networks, `expand` expands the",
             "theory to second order in $\\gamma_0$, and `verify` compares derivations, solution and",
             'networks. "yes": the command has run on the network. A number in brackets: the command',
-            "refuses the network, with the message of this number below the table.",
+            "refuses the network, with the message of this number below the table. The theory of random",
+            "features does not contain $\\gamma_0$, so that its expansion has the order 0 only.",
             "`python -m tests.numerics.networks` writes this page and runs each cell on at most "
             f"{STEPS} steps.",
             "",
