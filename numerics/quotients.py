@@ -127,8 +127,8 @@ def _divided(x: Mul) -> Expr:
 def _shares(exponent: Expr, below: list[Pow]) -> list[Expr] | None:
     """Split the exponent in a numerator into one summand for each denominator, the sums in ``below``.
 
-    A term of the exponent belongs to the denominator in whose exponents its functions occur. None if a term
-    fits several denominators or none.
+    A single denominator gets the whole exponent. Of several, a term of the exponent belongs to the
+    denominator in whose exponents its functions occur. None if a term then fits several denominators or none.
     """
     if len(below) == 1:
         return [exponent]

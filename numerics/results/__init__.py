@@ -387,9 +387,9 @@ class Result:
             For a wrong number of dimensions.
         Diverged
             For a number that is not finite, attributes included, and for a loss that exceeds RUNAWAY times
-            the larger of 1 and its initial value.  NaN is allowed in layers, but not in all of them, at
-            which a variable is not defined, such as the last one for the response A, and in a coefficient
-            that is unknown at all times.
+            the larger of 1 and its initial value.  A variable may be NaN everywhere in some layers, but
+            not in all layers: the response A is not defined in the last layer.  A coefficient may be NaN
+            if it is unknown at all times.
         """
         lead = () if orders is None else ("order",)
         arrays: dict[str, Labelled] = {}
@@ -551,9 +551,9 @@ def _bounded(
     """Raise Diverged if a variable has numbers that are not finite, or is a loss that has grown too much.
 
     ``dims`` are the dimensions of ``array``, ``times`` its output times. A loss may not exceed RUNAWAY times
-    the larger of 1 and its initial value. NaN is allowed in layers, but not in all of them, at which a
-    variable is not defined, such as the response A of the last layer, which no equation uses, and in
-    coefficients of a series that are unknown at all times.
+    the larger of 1 and its initial value. A variable may be NaN everywhere in some layers, but not in all
+    layers: the response A is not defined in the last layer. A coefficient of a series may be NaN if it is
+    unknown at all times.
     """
     flat = array.ravel(order="K")
     if name not in LOSSES and np.isfinite(flat @ flat):

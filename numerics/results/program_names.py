@@ -265,7 +265,7 @@ def _scalar(
 
 
 def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[AuthoredVariable]:
-    """Yield the name and the variable of each correlation: an average of a vector at t times one at s.
+    """Yield the variable of each correlation: an average of a vector at t times one at s.
 
     Correlations that finite networks cannot measure (:func:`_sides`), or with integers or sums in them, are
     left out. ``sizes`` collects the values along each dimension.

@@ -300,7 +300,8 @@ class _Ensemble:
     tolerance
         Bound on the relative integration error of a flow.
     progress, each
-        Functions called for each network, with the number of networks done or with its variables.
+        Functions called for each network: ``progress`` with the numbers of networks done and of all, ``each``
+        with the variables of the network.
     """
 
     width: int
@@ -802,7 +803,7 @@ class Readout:
                 yield label, run[variable.name][(slice(None), *at)]
 
     def _authored(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Yield pairs (name, array) of all variables of a program without roles, and its loss.
+        """Yield pairs (name, array) of variables of a program without roles, and its loss if known.
 
         Names are those that the author of the program gave them. ``run`` holds the measurements of one
         network. Correlations that are undefined at some values of their indices are left out.

@@ -436,8 +436,8 @@ def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slot
 def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
     """Return the largest subexpressions of ``e`` whose values are read from the state of the networks.
 
-    They are fields, numbers, products, means, sums and symbols. ``known`` are the names of functions with a
-    value; raise ValueError for any other.
+    They are fields, numbers, weights, constants, products, means, sums and symbols. ``known`` are the names
+    of functions with a value; raise ValueError for any other.
     """
     if isinstance(e, Product | Mean | Sum | Symbol):
         return {e}

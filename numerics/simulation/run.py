@@ -321,8 +321,9 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     Raises
     ------
     ValueError
-        For missing values, for programs that cannot be simulated, and for a parameter of a training rule that
-        depends on the time and leaves its interval, such as a rate that becomes negative.
+        For missing values, for options that do not fit the program, for programs that cannot be simulated,
+        and for a parameter of a training rule that depends on the time and leaves its interval, such as a
+        rate that becomes negative.
     Diverged
         If a network diverges, with the step or the time.
 
@@ -410,8 +411,8 @@ class Trainer:
     counts : tuple of int, or None
         Number of steps between recorded times in continuous time.
     noise_parts : int
-        Number of parts in which the noise of a step is drawn; two parts are those of steps of half the
-        length.
+        Number of parts in which the noise before a step of a flow, and that after it, is drawn; with two
+        parts the noise is that of steps of half the length.
     tangent : TangentKernel or None
         Tangent kernel to measure.
     nodes : tuple
