@@ -576,7 +576,7 @@ def solve_saddle(
 def _are_settled(values: Array, before: Array) -> bool:
     """Return whether values and their previous iterates differ by rounding only.
 
-    The result is false if they are not finite at the same positions.
+    The result is false if one of the two is finite where the other is not.
     """
     known = np.isfinite(values)
     if not np.array_equal(known, np.isfinite(before)):
