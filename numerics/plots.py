@@ -229,8 +229,8 @@ def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> 
 def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = APART) -> None:
     """Write names of curves, in their colours, to the right of their ends.
 
-    ``ends`` holds the last value of each curve, its name and its colour. Names are at least ``apart`` from
-    each other, in units of the height of the axes.
+    ``ends`` holds the last value of each curve, its name and its colour. Names are moved until they are about
+    ``apart`` from each other, in units of the height of the axes; more than ten names may stay closer.
     """
     if not ends:
         return

@@ -389,8 +389,8 @@ def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dic
     """Return the coefficients of the loss on the samples in the slice, (order, time), by name.
 
     The name is "train_loss" also for test samples. ``f`` is the output (order, time, sample[, channel]) of
-    these samples.  If errors are differences but the loss is not the square loss, the orders of the mean
-    square error are returned too, as "mean_square_error".
+    these samples.  If the error signal is proportional to target minus output but the loss is not the square
+    loss, the orders of the mean square error are returned too, as "mean_square_error".
     """
     bodies = {"train_loss": loss.expression}
     if loss.difference is not None and not loss.is_square:

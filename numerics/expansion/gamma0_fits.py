@@ -125,8 +125,9 @@ class AtStrengths:
     def solution(self, strength: float) -> dict[str, Array]:
         """Return errors and losses at one value ``strength`` of gamma0, by their names in results.
 
-        They are means of two replicas. Raises NotApplicable if the replicas differ, so that the solution is
-        not exact, if it takes more than LARGEST paths, or if sampled paths do not solve the theory.
+        Predictions of test points are included. All are means of two replicas. Raises NotApplicable if the
+        replicas differ, so that the solution is not exact, if it takes more than LARGEST paths, or if sampled
+        paths do not solve the theory.
         """
         problem = self.problem
         values = {**problem.values, gamma0: strength}

@@ -154,8 +154,8 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     -----
     The theory is expanded order by order (:func:`derive.expansion.theory_orders.expand_strength`), with
     biases, branches, several outputs, unequal widths and variances, decay, momentum and noise, test points,
-    random data.  If the march cannot read the orders, the result holds errors and losses only, from solutions
-    at several gamma0 (:class:`~numerics.expansion.gamma0_fits.AtStrengths`).
+    random data.  If the march cannot read the orders, the result holds only errors, losses and predictions of
+    test points, from solutions at several gamma0 (:class:`~numerics.expansion.gamma0_fits.AtStrengths`).
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)

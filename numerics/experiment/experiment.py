@@ -723,7 +723,7 @@ class Experiment:
         Parameters
         ----------
         path : str
-            Dotted path of a key of the schema. An unknown table raises AttributeError.
+            Dotted path of a key of the schema. An unknown table or key raises AttributeError.
 
         Returns
         -------
@@ -931,8 +931,8 @@ class Experiment:
         Returns
         -------
         Experiment
-            The experiment without ``training.times`` for a rule in steps; for a flow ``training.times`` are
-            then all times that are solved for.
+            The experiment itself if it has no ``training.times``. Else the experiment without them for a rule
+            in steps; for a flow ``training.times`` are then all times that are solved for.
 
         Examples
         --------

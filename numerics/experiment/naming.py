@@ -166,7 +166,7 @@ def _fields_of(roles: Roles) -> dict[str | None, str]:
 def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
     """Return the indices and sizes that results use, by the symbols of the program with the same role.
 
-    Symbols of roles that the program does not have, and sizes that are numbers, are left out.
+    Symbols of roles that the program does not have, and sizes that are not symbols, are left out.
     """
     symbols: dict[Symbol, Symbol] = {}
     if roles.sample is not None:
@@ -219,8 +219,8 @@ def _kernels_of(program: Program) -> dict[Expr, str]:
 def _is_named_as_usual(program: Program) -> bool:
     """Return whether the author named only correlations of a chain of layers, and these as ``mlp`` does.
 
-    True if the author gave no names. False for a program without a chain of layers, and if another order
-    parameter has a name.
+    False for a program without a chain of layers, and if another order parameter has a name. True for a
+    program with such a chain whose author gave no names.
     """
     kernels, roles = _kernels_of(program), program.roles
     fields = {e for e in program.notation if isinstance(e, AppliedUndef) and str(e.func) == roles.field}

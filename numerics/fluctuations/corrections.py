@@ -27,7 +27,7 @@ class WidthCorrections:
     variances
         N times their variances over networks.
     shifts
-        N times their means minus ``values``; empty if shifts are not known.
+        N times (mean minus value at infinite width) of each; empty if shifts are not known.
     dims
         The dimensions of each variable.
     errors

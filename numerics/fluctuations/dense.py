@@ -157,7 +157,7 @@ class DenseFluctuations(LinearTheory):
         return covariances
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array]:
-        """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
+        """Return N times (mean minus value at infinite width) of each observable, ``(points,)``.
 
         An observable is a function of order parameters on a grid of ``points`` indices and times.
         """
@@ -165,7 +165,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def shift(self) -> Array:
-        """N times the mean of each order parameter minus its value at infinite width, ``(parameters,)``."""
+        """N times (mean minus value at infinite width) of each order parameter, ``(parameters,)``."""
         source, index = np.zeros(len(self.kept)), self.index
         second = self.gathered(
             self.lowered.second_influences, lambda j, k: self.kept_covariance[index[j], index[k]]

@@ -49,8 +49,10 @@ def initial_value(
 
     Raises
     ------
+    KeyError
+        If ``samples`` has no row for a symbol of a sample.
     Unserved
-        If a symbol or a function has no number.
+        If another symbol, or a function, has no number.
 
     Examples
     --------

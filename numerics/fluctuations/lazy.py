@@ -113,6 +113,8 @@ def lazy_covariance(
 
     Raises
     ------
+    KeyError
+        If ``arrays`` lacks ``K_x`` or ``y``.
     Unserved
         If a symbol has no number.
     SpecError

@@ -49,7 +49,7 @@ class ObservedFluctuations(Protocol):
         ...
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of each observable minus its value at infinite width; None if unknown.
+        """Return N times (mean minus value at infinite width) of each observable; None if unknown.
 
         An observable is a function of order parameters at several points (indices and times); there is one
         array ``(points,)`` for each.

@@ -174,7 +174,7 @@ class OrderParameterMoments:
         return self._array(f"N times the variance of {name}", axes, np.concatenate(variance))
 
     def shift(self, name: str) -> xr.DataArray:
-        """Return N times the mean of an order parameter minus its value at infinite width.
+        """Return N times (mean minus value at infinite width) of an order parameter.
 
         Parameters
         ----------

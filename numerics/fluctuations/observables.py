@@ -67,9 +67,9 @@ class ExpandedObservable:
         return gradient
 
     def shift(self, shift: Array, covariance: Array, index: IntegerArray) -> Array:
-        """Return N times the mean of the observable minus its value at infinite width, ``(points,)``.
+        """Return N times (mean minus value at infinite width) of the observable, ``(points,)``.
 
-        ``shift`` holds N times the mean of each order parameter minus its value at infinite width.
+        ``shift`` holds N times (mean minus value at infinite width) of each order parameter.
         ``covariance`` is N times their covariance, in which the row of order parameter k is ``index[k]``.
         """
         shifts = np.zeros(len(self.values))

@@ -740,7 +740,7 @@ class SampledFluctuations:
 
     @cached_property
     def shift(self) -> Array:
-        """N times the mean of each order parameter minus its value at infinite width, ``(parameters,)``.
+        """N times (mean minus value at infinite width) of each order parameter, ``(parameters,)``.
 
         The option ``shifts`` of the class must be true.
         """
@@ -855,7 +855,7 @@ class SampledMoments:
     covariance
         N times their covariance.
     shift
-        N times their mean minus their value; None if shifts were not computed.
+        N times (mean minus value at infinite width) of each; None if shifts were not computed.
     lower
         Another estimate of the values, covariances and shifts: the polynomial that extrapolates to kinks of
         width zero has one degree less, because it omits the largest width. None if no kink was rounded.
@@ -874,7 +874,7 @@ class SampledMoments:
         return [x.matrix @ self.covariance[np.ix_(x.columns, x.columns)] @ x.matrix.T for x in blocks]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
+        """Return N times (mean minus value at infinite width) of each observable, ``(points,)``.
 
         None if shifts were not computed. An observable is a function of order parameters at several points.
         """
@@ -920,7 +920,7 @@ class SampledSolution:
         return [np.mean(x, axis=0) for x in zip(*covariances, strict=True)]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
+        """Return N times (mean minus value at infinite width) of each observable, ``(points,)``.
 
         None if shifts were not computed. The result is the mean over the sets of sampled paths.
         """

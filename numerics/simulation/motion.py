@@ -52,7 +52,7 @@ class WeightMotion:
     ) -> WeightMotion | None:
         """Return the equation of motion of a training rule for the weight with the index values ``env``.
 
-        None for a rule that has no equation of motion and is defined by its memory only.
+        None for a rule without a linear equation of motion, such as one that is defined by its memory only.
         """
         system: LinearSystem | None = getattr(rule, "system", None)
         if system is None:

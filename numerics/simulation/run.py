@@ -82,9 +82,10 @@ def advance(
 ) -> None:
     """Advance networks in continuous time by one integration step of the given ``length``, in place.
 
-    Afterwards the fields are those of the last stage and must be computed again. Half of the noise comes
-    before the step and half after it; each half is drawn in ``noise_parts`` parts. With two parts the noise
-    is the same as that of two steps of half the length. ``nodes`` are the stages.
+    Afterwards fields without an equation of motion, and numbers, are those of the last stage and must be
+    computed again. Half of the noise comes before the step and half after it; each half is drawn in
+    ``noise_parts`` parts. With two parts the noise is the same as that of two steps of half the length.
+    ``nodes`` are the stages.
     """
     # Every moving weight of a flow has an equation of motion and is thus a WeightTraining: the list has all
     # of them, and the condition only tells their type to the type checker.
@@ -137,9 +138,9 @@ class _StageWeight:
 
     Copies are avoided where possible. With the updates U_k of the stages each component is ``z_i = sum_j a_ij
     z_j(0) + sum_k c_ik U_k``, and its slope is ``sum_j A_ij z_j + b_i U``. The coefficients a and c of all
-    components are updated at each stage, but of the arrays only that of the weight: it is scaled, and other
-    components and a few outer products are added in place. Arrays of hidden states are set at the end of the
-    step. For a weight with noise, ``A`` acts between steps (:func:`relax`).
+    components are updated at each stage. The array of the weight is updated at each stage, too: it is scaled,
+    and other components and a few outer products are added in place. Arrays of hidden states are set at the
+    end of the step only. For a weight with noise, ``A`` acts between steps (:func:`relax`).
     """
 
     def __init__(
