@@ -344,7 +344,7 @@ def _sampling_error(
 def _why_failed(name: str, gamma0: float, top: int) -> str:
     """Return the message for a series of ``name`` to order ``top`` without any value at ``gamma0``.
 
-    A single coefficient, that of order 0, fails at every gamma0.
+    A single nonzero coefficient, that of order 0, fails at every gamma0.
     """
     if top == 0:
         return (

@@ -565,10 +565,11 @@ def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
 
 
 def _uses(program: Program) -> Iterator[AppliedUndef]:
-    """Yield every array that a program reads, with its indices, such as ``y(mu)``, sorted by its text.
+    """Yield each use of a given array in a program, such as ``y(mu)``, sorted by its text.
 
-    Arrays in coefficients of updates come last. Coefficients of training rules are read at the time s in
-    place of t. A given vector ``x(mu)`` is replaced by its kernel, ``K_x(mu, mu)``.
+    Attributes of units are left out. Uses in coefficients of updates come last. Coefficients of training
+    rules are read at the time s in place of t. A given vector ``x(mu)`` is replaced by its kernel,
+    ``K_x(mu, mu)``.
     """
     kernels = {x.name: x.kernel for x in program.given}
     rules = {w.rule for w in program.trained()}

@@ -344,8 +344,8 @@ class _Unrolling:
     def _first(self) -> Iterator[Slot]:
         """Yield positions of indices to replace by integers, each as (name, number of the argument).
 
-        They are indices of fields that are computed in order, shifted, read at one integer, or used over a
-        part of their range.
+        They are indices of fields and sources that are computed in order, shifted, read at one integer, or
+        used over a part of their range.
         """
         ordered = {x.name for x in self.theory.program.fields if x.ordered}
         for e in self.theory.equations:
