@@ -70,13 +70,13 @@ SIZES: Mapping[str, tuple[str, Symbol]] = {
 
 @one_thread
 def size_series(source: ProblemSource, size: str, order: int, together: tuple[str, ...] = ()) -> xr.Dataset:
-    """Return the coefficients of ``(1/size)^n``, n <= ``order``, of every result variable on isotropic data.
+    """Return the coefficients of ``(1/size)^n``, n <= ``order``, of result variables on isotropic data.
 
-    ``size`` is the name of a ratio to the input dimension: ``nu`` (width), ``alpha`` (samples) or
-    ``alpha_B`` (samples of a batch). The ratios in ``together`` grow with it, in the proportion that they
-    have in the experiment. Raises :class:`~numerics.errors.SpecError` for data that are not isotropic, for a
-    size that is missing or differs between layers, and for a theory without this series, as in NTK
-    parametrisation; :class:`~numerics.errors.Diverged` if the limit diverges,
+    A flow has no responses. ``size`` is the name of a ratio to the input dimension: ``nu`` (width), ``alpha``
+    (samples) or ``alpha_B`` (samples of a batch). The ratios in ``together`` grow with it, in the proportion
+    that they have in the experiment. Raises :class:`~numerics.errors.SpecError` for data that are not
+    isotropic, for a size that is missing or differs between layers, and for a theory without this series, as
+    in NTK parametrisation; :class:`~numerics.errors.Diverged` if the limit diverges,
     :class:`~numerics.errors.NotConverged` if a flow does not converge.
     """
     check_order(order)
