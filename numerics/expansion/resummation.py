@@ -121,11 +121,12 @@ def _above_rounding(terms: Array) -> NDArray[np.bool_]:
 def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Resummed:
     """Return the values at ``z >= 0`` of the Padé approximants with degrees m over n, for each entry.
 
-    ``coefficients`` have the power of z as first axis. An approximant is marked as failed if the equations of
-    its denominator are singular, or if the denominator falls below SMALLEST (its value at 0 is one) between 0
-    and BEYOND times z. The entries along the last ``shared`` axes have one common denominator, found by least
-    squares, because they are functions with the same singularities. The ``error`` of the result is only that
-    of rounding; :func:`resum` estimates the truncation error. Raises ValueError for too few coefficients.
+    ``n`` is at least 1. ``coefficients`` have the power of z as first axis. An approximant is marked as
+    failed if the equations of its denominator are singular, or if the denominator falls below SMALLEST (its
+    value at 0 is one) between 0 and BEYOND times z. The entries along the last ``shared`` axes have one
+    common denominator, found by least squares, because they are functions with the same singularities. The
+    ``error`` of the result is only that of rounding; :func:`resum` estimates the truncation error. Raises
+    ValueError for too few coefficients.
 
     >>> pade([1.0, -1.0, 1.0], 1, 1, 3.0).value.round(12)
     np.float64(0.25)

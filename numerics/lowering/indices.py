@@ -187,10 +187,11 @@ def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
 
 
 def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Literals]:
-    """Return the axes of data that a theory reads at integers, such as ``y(1, t)``, with these integers.
+    """Return the axes of data and other functions of a theory, with the integers at which it reads them.
 
-    Keys are (name of the data, axis). ``integer`` is a function that returns the integer value of the lower
-    bound of an index.
+    Keys are (name, axis). An axis is included if it is read at an integer, such as 1 in ``y(1, t)``, or at
+    an index with a known first value. The result is empty if the theory reads no function at an integer.
+    ``integer`` is a function that returns the integer value of the lower bound of an index.
     """
     expressions = list(expressions_of(theory))
     if not any(a.is_Integer for e in expressions for x in e.atoms(AppliedUndef) for a in x.args):

@@ -82,8 +82,8 @@ class Plain:
     written_out
         Quantities of which some indices were replaced by their integer values.
     literals
-        Axes of data by (name, axis), with the index value of the first entry, and the integers at which the
-        theory read them before the replacement.
+        Axes of data and other functions by (name, axis), with the index value of the first entry, and the
+        integers at which the theory read them before the replacement.
     bounds
         First and last value of each index of the fields, scalars, sources, order parameters and observables,
         by (name, position among the arguments).
@@ -134,7 +134,7 @@ def stacked_members(
 
 
 def _literals(sized: SizedTheory) -> dict[Slot, Literals]:
-    """Return the axes of data, by (name, axis), with the index value of their first entry.
+    """Return axes of data and other functions, by (name, axis), with the index value of the first entry.
 
     Each comes with the integers at which the theory reads it, such as 1 for ``y(1, t)``.
     """

@@ -257,8 +257,8 @@ class QuantityTables:
     written_out : tuple of WrittenOut
         Scalars, order parameters and observables of which some indices were replaced by integers.
     literals : dict
-        Axes of data that are read at integers, by (name, axis), with these integers and the index value of
-        the first entry.
+        Axes of data and other functions, by (name, axis), with the integers at which they are read and the
+        index value of the first entry.
     moving : frozenset
         Fields and scalars that depend on time.
     attributes : dict
