@@ -300,8 +300,9 @@ class UnitFunction:
 class LoweredFluctuations:
     """Expansion of a program in 1/N as arrays: numbered order parameters and fields, and all terms.
 
-    A site is a population at one layer, or a population whose layers share their units, such as a residual
-    stream. A node is a field, a product of weights with a field, or a function of fields, at one time.
+    A site is a population at one layer, or a population that has no layers or whose layers share their units,
+    such as a residual stream. A node is a field, a product of weights with a field, or a function of fields,
+    at one time.
 
     Parameters
     ----------
@@ -392,8 +393,8 @@ class LoweredFluctuations:
     def _number_fields(self) -> None:
         """Assign numbers to fields, and to products of weights with fields, at all indices and times.
 
-        The site and the time of each are stored. A site is a population at one layer, or a population whose
-        layers share their units.
+        The site and the time of each are stored. A site is a population at one layer, or a population that
+        has no layers or whose layers share their units.
         """
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         equations = (*self.theory.products, *self.theory.definitions)
@@ -420,8 +421,8 @@ class LoweredFluctuations:
     def site_number(self, home: Any, layer: int) -> int:
         """Return the number of the site of the population ``home`` at the layer ``layer``.
 
-        A site is a population at one layer, or a population whose layers share their units, with ``layer`` =
-        0. A new site is added to the list of sites, with its number of units over N.
+        A site is a population at one layer, or, with ``layer`` = 0, a population that has no layers or whose
+        layers share their units. A new site is added to the list of sites, with its number of units over N.
         """
         name = home.name, layer
         if name not in self.sites:
