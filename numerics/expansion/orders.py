@@ -290,9 +290,9 @@ def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
     The error is that of the sum of all orders at ``value``. The estimate is that of
     :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of the coefficients; it is
     not a bound. It is infinite if these grow as fast as the powers of ``value`` fall, for a single
-    coefficient, and if the last coefficients or those before them are zero. Orders that the series does not
-    hold count as zero. A series ends before the first order that is not known (NaN). Standard errors are
-    left out.
+    coefficient, for two of which one is zero, and if the last two coefficients, or the first two of the last
+    three or four, are zero. Orders that the series does not hold count as zero. A series ends before the
+    first order that is not known (NaN). Standard errors are left out.
     """
     x = Symbol("x", positive=True)
     estimates = {}

@@ -110,7 +110,7 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
 
     Times are the steps of the problem or, for a flow, the nodes of the integration grid ``grid``, which a
     flow needs. If ``times`` is given, only the first ``times`` of them are kept. Raises SpecError as
-    :func:`expanded` does, and for equations that these arrays do not represent.
+    :func:`expanded` does, and SpecError or Unserved for equations that these arrays do not represent.
     """
     theory = expanded(problem)
     values = {str(x): v for x, v in problem.values.items()}
