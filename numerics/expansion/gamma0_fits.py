@@ -52,11 +52,11 @@ LARGEST = 2**14
 class AtStrengths:
     """Coefficients in gamma0 of errors and losses, from exact solutions at several values of gamma0.
 
-    The solutions are those of sampled paths with exact second moments, and polynomials in gamma0 through them
-    give the coefficients up to ``order``. Raises NotApplicable for a flow, for noise, for random data and for
-    a problem without gamma0, if sampled paths do not solve the theory or too many are needed, if two replicas
-    of a solution differ, so that it is not exact, and if polynomials on smaller and smaller ranges of gamma0
-    still differ.
+    Predictions of test points are included. The solutions are those of sampled paths with exact second
+    moments, and polynomials in gamma0 through them give the coefficients up to ``order``. Raises
+    NotApplicable for a flow, for noise, for random data and for a problem without gamma0, if sampled paths do
+    not solve the theory or too many are needed, if two replicas of a solution differ, so that it is not
+    exact, and if polynomials on smaller and smaller ranges of gamma0 still differ.
     """
 
     def __init__(self, problem: Problem, order: int) -> None:

@@ -187,8 +187,8 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
 def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
     """Return the series in gamma0 of errors and losses, from exact solutions at several values of gamma0.
 
-    ``order`` is the highest power, and ``started`` the clock time at the start, for the wall time in the
-    result. Raises NotApplicable as :class:`AtStrengths` does.
+    Predictions of test points are included. ``order`` is the highest power, and ``started`` the clock time at
+    the start, for the wall time in the result. Raises NotApplicable as :class:`AtStrengths` does.
     """
     coefficients = AtStrengths(problem, order)
     attributes = {"method": "expansion in gamma0, from exact solutions at several"}

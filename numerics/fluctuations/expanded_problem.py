@@ -59,8 +59,9 @@ def expanded(problem: Problem) -> Fluctuations:
 def _program(problem: Problem) -> Program:
     """Return the program of a problem, prepared for the expansion in 1/N.
 
-    The memory functions of training rules become tables of numbers, so that flows are rules in steps. If an
-    experiment on given samples asks for centred outputs, the initial outputs are subtracted.
+    Memory functions of training rules become tables of numbers where tables are needed, so that flows are
+    rules in steps. Sums inside of functions of scalars are written out. If an experiment on given samples
+    asks for centred outputs, the initial outputs are subtracted.
     """
     program, experiment = problem.program, problem.experiment
     if problem.seen and experiment is not None and experiment.spec.centered:
