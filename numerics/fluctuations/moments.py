@@ -55,7 +55,7 @@ class ObservableMoments:
     variance : float
         N times its variance over networks.
     shift : float
-        N times its mean minus the limit.
+        N times (mean minus limit).
     """
 
     value: float
