@@ -157,7 +157,10 @@ def gradient_step(problem: Problem) -> list[Check]:
         return []
     small = smaller_problem(problem, *ONE_STEP)
     options: dict[str, Any] = {"width": ONE_WIDTH, "steps": 1, "seeds": 1, "seed": problem.solver.seed}
-    options |= {"values": small.values, "data": dict(small.arrays)}
+    # Networks are trained on inputs or on a kernel of inputs. Entrywise rules need inputs, beside which a
+    # problem holds their kernel.
+    kernels = {x.kernel for x in small.program.given if x.name in small.arrays}
+    options |= {"values": small.values, "data": {k: v for k, v in small.arrays.items() if k not in kernels}}
     if small.flow:
         options["dt"] = float(small.times[1])
     numerically = {"loss": program.loss, "parametrization": program.descent}
