@@ -1,7 +1,7 @@
 """Learning curves on power-law data at finite batch and width.
 
-The theory is an approximation at finite batch and width. An easy task (beta > 1) is learnt with nearly the
-same slope as in the lazy limit, and a hard task (beta < 1) with a larger slope.
+The theory is an approximation at finite batch and width. At infinite width an easy task (beta > 1) is learnt
+with nearly the same slope as in the lazy limit, and a hard task (beta < 1) with a larger slope.
 """
 
 import sys

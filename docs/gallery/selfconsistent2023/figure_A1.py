@@ -1,8 +1,8 @@
 """Losses, distributions of fields and kernels of two-layer relu networks.
 
 Two layers are one hidden layer and the readout. Preactivations h at the end are nearly Gaussian at gamma0 =
-0.2 and skewed at gamma0 = 4. The distribution of backward fields z becomes broader, and has hardly any
-skewness.
+0.2 and skewed at gamma0 = 4. The larger gamma0, the broader is the distribution of the backward fields z at
+the end. It has hardly any skewness.
 """
 
 import sys
