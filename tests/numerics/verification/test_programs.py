@@ -161,13 +161,13 @@ def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Progra
 def test_a_step_of_an_entrywise_rule_is_compared_too() -> None:
     """Inputs and their kernel were both given to the network, and its refusal was taken for a width of 0."""
     program = mlp(1, rule=adam(eta))
-    (matrix,) = program.matrices
+    matrix, *others = program.matrices
     assert isinstance(matrix, TrainedMatrix)
     up = replace(matrix.update, coefficient=-matrix.update.coefficient)  # the size does not count for Adam
     arrays = {"x": np.array([[1.0, 0.5, -0.3], [0.2, -1.0, 0.4]]), "y": [1.0, -1.0]}
     (right,), (wrong,) = (
         gradient_step(Problem.of(p, **{**GIVEN, "arrays": arrays}))
-        for p in (program, replace(program, matrices=(replace(matrix, update=up),)))
+        for p in (program, replace(program, matrices=(replace(matrix, update=up), *others)))
     )
     assert right.passed
     assert not wrong.passed
