@@ -120,7 +120,8 @@ class LinearExpansion(LinearSeries, Expansion):
         Returns
         -------
         Expr
-            Matrix expression; rows and columns are pairs (sample, time), or times.
+            Matrix expression, whose rows and columns are pairs (sample, time), or times; the number 0 if the
+            coefficient vanishes.
 
         Raises
         ------

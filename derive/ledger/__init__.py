@@ -89,7 +89,8 @@ class Entry:
     Raises
     ------
     ValueError
-        If a field is malformed, or is empty although the verdict needs it; the message names the field.
+        If a field is malformed, is empty although the verdict needs it, or is a cause that the verdict must
+        not have; the message names the field.
 
     Examples
     --------

@@ -161,8 +161,9 @@ class LinearForm:
 def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> LinearForm:
     """Return the single-site equations (or the given ones) of a linear theory as rows.
 
-    Raises :class:`NotApplicable` for a term that is not linear in one field or source, and for a training
-    rule that is not linear in the updates, such as Adam.
+    Raises :class:`NotApplicable` for a term that is not linear in one field or source, for a term with
+    another sum over past times than one of those in :class:`LinearTerm`, and for a training rule that is not
+    linear in the updates, such as Adam.
 
     >>> from derive import mean_field, mlp
     >>> row = linear_form(mean_field(mlp())).row("h", ell + 1)

@@ -31,9 +31,10 @@ def read_first(theory: Theory) -> Theory:
     The output is the average ``<g h>`` of gradient and field of the last layer. The same average of the first
     layer differs from it by what further layers add (biases, for example). If they add anything, the
     additions become a new field such as ``h_own``, and the output is the average of the first layer plus the
-    sum of ``<g h_own>`` over the other layers. Raises :class:`NotApplicable` if the scalars contain other
-    averages than one of a product of two fields of the last layer, or if the additions of a layer cannot be
-    separated (another matrix on the way back, or a flow of several layers).
+    sum of ``<g h_own>`` over the other layers. Raises :class:`NotApplicable` for a training rule that is not
+    linear in the updates, if the scalars contain other averages than one of a product of two fields of the
+    last layer, or if the additions of a layer cannot be separated (another matrix on the way back, or a flow
+    of several layers).
 
     >>> from derive import mean_field, mlp
     >>> print(read_first(mean_field(mlp())).equation("f").rhs)

@@ -82,10 +82,11 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     Raises
     ------
     NotApplicable
-        If an equation contains past values of the projected field otherwise than in the projection, if the
-        equation of the field has a term that cannot be projected, if the theory has no such error with
-        samples, or no Gaussian source or correlation of the field, if the field or its correlation has other
-        indices than a layer and samples, or if the theory is projected already.
+        If a training rule is not linear in the updates, if an equation contains past values of the projected
+        field otherwise than in the projection, if the equation of the field has a term that cannot be
+        projected, if the theory has no such error with samples, or no Gaussian source or correlation of the
+        field, if the field or its correlation has other indices than a layer and samples, or if the theory is
+        projected already.
 
     Examples
     --------

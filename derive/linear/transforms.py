@@ -133,7 +133,8 @@ def transforms(theory: Theory) -> Transforms:
     NotApplicable
         For theories that are not linear, discrete steps, layers and other indices than that of the unit,
         scalars beside fields, sources that are correlated with each other, correlations of two different
-        fields, responses to a source that is constant in time, equations between fields of different units,
+        fields or of several averages, responses that are defined by an integral over times, responses to a
+        source that is constant in time, equations between fields of different units,
         kernels that are not functions of time differences, covariances that depend on time and are not a
         number times a correlation, and functions of time whose transform is not found in closed form.
 
@@ -342,7 +343,7 @@ class _Transforms:
         """Return the transformed equation of a correlation of one field with itself.
 
         The correlation may be a sum over units with different attributes. Raises NotApplicable for the
-        correlation of two different fields.
+        correlation of two different fields, and for several averages or sums.
         """
         averages = list(q.definition.atoms(Average))
         sums = list(q.definition.atoms(Sum))

@@ -90,11 +90,12 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
     """Return ``e`` with each `Piecewise` of fields written by Max, Min and Heaviside.
 
     ``where`` names the definition for error messages, and ``vectors`` are the symbols of weight vectors. A
-    `Piecewise` stays if its conditions contain no field, scalar, average, matrix product or weight vector;
-    functions inside of its cases are rewritten. Raises ProgramError for a `Piecewise` that cannot be written
-    in this way, such as one with conditions on two independent fields. Raises ProgramError also for a
-    function in ``JUMPS`` of such a quantity, such as ``acot(h)``, if it jumps, and if a numerical search
-    finds another jump or kink that the derivatives in SymPy leave out, as in ``tanh(1/h)``.
+    `Piecewise` stays if its conditions contain indices and parameters only, and no function of indices such
+    as a field or an array of constants; functions inside of its cases are rewritten. Raises ProgramError for
+    a `Piecewise` that cannot be written in this way, such as one with conditions on two independent fields.
+    Raises ProgramError also for a function in ``JUMPS`` of such a quantity, such as ``acot(h)``, if it jumps,
+    and if a numerical search finds another jump or kink that the derivatives in SymPy leave out, as in
+    ``tanh(1/h)``.
 
     >>> from sympy import Function, exp
     >>> h = Function("h")(Symbol("t"))
@@ -542,7 +543,10 @@ def _at_step(e: Expr, u: Expr, value: int | None) -> Expr:
 
 
 def _quantities(e: Any, vectors: Collection[Symbol]) -> list[Expr]:
-    """Return the outermost fields, scalars, averages, products and weight vectors in ``e``, sorted."""
+    """Return the outermost functions of indices, averages, products and weight vectors in ``e``, sorted.
+
+    Functions of indices are fields, scalars, given vectors and arrays of constants, such as ``c(p)``.
+    """
     if isinstance(e, AppliedUndef | Mean | Product) or e in vectors:
         return [e]
     return sorted({q for x in e.args for q in _quantities(x, vectors)}, key=spelled)
@@ -652,7 +656,8 @@ def _step(left: Expr, right: Expr, there: Expr, cut: Expr, line: _Line) -> Expr:
     """Return the jump at a threshold ``cut`` as a multiple of a step function, zero without a jump.
 
     ``left`` and ``right`` are the forms on its two sides, and ``there`` is the form at the threshold. Raises
-    _Unread if the value at the threshold is not that of the left plus a fixed fraction of the jump.
+    _Unread if the value at the threshold is not that of the left plus a fixed fraction of the jump, and for
+    a value that is not finite.
     """
     before, after, at_cut = (_value(x, cut, line) for x in (left, right, there))
     jump, part = _gap(after, before), _gap(at_cut, before)

@@ -60,8 +60,9 @@ def implied(condition: Expr, known: Iterable[Expr]) -> bool:
     """Return whether a condition is seen to follow from at most two known conditions.
 
     A condition is an expression in integer indices that must be at least zero, such as ``p - r`` for ``r <=
-    p``. A condition follows if it is a nonnegative number, or a nonnegative number plus one known condition
-    or the sum of two. False does not mean that the condition can fail.
+    p``. A condition follows if it is known to be nonnegative by the assumptions of its symbols, also after
+    one known condition or the sum of two is subtracted from it. False does not mean that the condition can
+    fail.
 
     >>> from sympy.abc import n, p
     >>> implied(p - 1, [n - 1, p - n]), implied(p - 2, [n - 1, p - n])

@@ -457,8 +457,9 @@ class Gradients:
         The arguments of ``use.target``, such as ``p + 1``, are set equal to the symbols ``slots``, one after
         another. If an argument contains several indices, one that is not summed over is solved for if there
         is one. If ``axis`` is true, the first argument is a layer. Raises :class:`ProgramError` if an
-        argument is not an index plus or minus a number or other indices, if a field is used at one fixed
-        value of an index other than the layer, or if the range of layers depends on an index.
+        argument is not an index plus or minus a number or other indices, if a layer is not an index plus a
+        number, if a field is used at one fixed value of an index other than the layer, or if the range of
+        layers depends on an index.
         """
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
@@ -1044,8 +1045,8 @@ class Gradients:
     def tidy(self, e: Expr) -> Expr:
         """Return an expression with functions of fields written out, and constants in front of products.
 
-        Constants are also in front of means. Raises ProgramError if it contains a function whose derivative
-        is not known.
+        Constants are also in front of means. Raises ProgramError if ``e`` contains a derivative that SymPy
+        does not evaluate, of a function other than an undefined one.
         """
         e = self.written(e)
 
@@ -1072,10 +1073,10 @@ class Gradients:
         """Return the terms of the update of a weight.
 
         The update is minus a factor times the gradient of the loss. For a vector the factor is ``rate scale^2
-        N``. For a matrix, as it is applied, it is ``rate scale^2 N/n``, where n is the number of units that
-        the matrix is applied to, or the fan-in that the parametrization states. Each use of the weight gives
-        a term; uses of one form at neighbouring layers are one term. The list is empty if the loss does not
-        depend on the weight.
+        N``, with the rate and the scale of the parametrization. For a matrix, as it is applied, it is ``rate
+        scale^2 N/n``, where n is the number of units that the matrix is applied to, or the fan-in that the
+        parametrization states. Each use of the weight gives a term; uses of one form at neighbouring layers
+        are one term. The list is empty if the loss does not depend on the weight.
         """
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)
@@ -1085,7 +1086,8 @@ class Gradients:
         """Return a term of the update of a family of weights, with a factor that is 1 for some members only.
 
         The term ``u`` comes from a use of the members from layer ``solved.low`` to ``solved.high``; the
-        factor is 0 for all others. A term of a single member is rewritten with the layer index of the family.
+        factor is 0 for all others. A term of a single member of a family with several members is rewritten
+        with the layer index of the family.
         """
         if not weight.symbol.args or solved.low == ANY[0]:
             return u
@@ -1360,7 +1362,10 @@ def _solution(argument: Expr, x: Symbol, value: Expr) -> Expr:
 
 
 def _linear(e: Expr, atom: Expr) -> bool:
-    """Return whether an expression is ``atom`` times a factor that does not contain ``atom``."""
+    """Return whether an expression is seen to be ``atom`` times a factor that does not contain ``atom``.
+
+    A sum such as ``h + c*h`` is not factored, so that the result for it is False.
+    """
     body = e.subs(atom, _UNKNOWN)
     slope = _slope(body, _UNKNOWN)
     return not slope.has(_UNKNOWN) and slope * _UNKNOWN - body == 0
