@@ -310,7 +310,8 @@ def addends(e: Expr) -> tuple[Expr, ...]:
 def times(factor: Expr, e: Expr) -> Expr:
     """Return ``factor * e`` with the factor moved inside every sum and integral.
 
-    A product of several sums, or a function of a sum, is an exception: it is multiplied by the factor.
+    A product of several sums, a function of a sum, and a sum inside of an unexpanded product are exceptions:
+    they are multiplied by the factor.
 
     >>> from sympy import Function
     >>> f = Function("f")

@@ -171,11 +171,12 @@ LARGEST = 1e9
 def exact(name: str, value: Any) -> Expr:
     """Return a number as a SymPy fraction; an expression is returned unchanged, and text must be a number.
 
-    A decimal number of SymPy counts as an expression. ``name`` is the name of the value in messages. Raises
-    ValueError for text that is not a number. Raises it also for a decimal number, or a number in text, that
-    is not 0 and whose size is above 1e9 or below 1e-9, because exact powers of it would take too long; in
-    text, numerator and denominator are checked each. A NumPy number is read as its text. Other integers and
-    fractions may have any size. Raises NotAnExpression for a value that is not an expression.
+    A decimal number of SymPy counts as an expression, and a ``Decimal`` of Python is converted to one.
+    ``name`` is the name of the value in messages. Raises ValueError for text that is not a number. Raises it
+    also for a decimal number, or a number in text, that is not 0 and whose size is above 1e9 or below 1e-9,
+    because exact powers of it would take too long; in text, numerator and denominator are checked each. A
+    NumPy number is read as its text. Other integers and fractions may have any size. Raises NotAnExpression
+    for a value that is not an expression.
 
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
     (7/10, 2/3, 1/10)

@@ -195,8 +195,8 @@ class BlockSizes:
 
     ``orders`` maps names of fields, sources, averages and scalars to orders, and ``reach`` the name of a
     source to the orders of the responses of fields to it. Raises :class:`NotApplicable` if there is no
-    residual stream, if orders grow without end, if a quantity that grows with L is in a function, or if
-    sources of a block enter the stream through a nonlinear function.
+    residual stream, if orders grow without end, if a quantity that grows with L is in a known
+    function such as tanh, or if sources of a block enter the stream through a nonlinear function.
     """
 
     def __init__(self, theory: Theory, scaling: Scaling) -> None:

@@ -415,7 +415,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     NotApplicable
         If the limit does not exist, responses vanish in it (rescale by the branch multiplier), powers of L
         cannot be compared or are not integer powers of ``L**power``, an expression or a jump cannot be
-        expanded in the inverse depth, or ``order`` is negative.
+        expanded in the inverse depth, or ``order`` is negative; also for what :func:`layer_time` refuses.
 
     Examples
     --------

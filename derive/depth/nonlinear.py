@@ -198,8 +198,8 @@ class _Effective:
     def pair(self, m: int, n: int, time: Expr, past: Expr) -> Expr:
         """Return ``V_mn = <phi^(m)(z_time) phi^(n)(z_past)>``, an average over the Gaussian z of layer ell.
 
-        phi^(m) is the derivative of order m. For m > n the equal average ``V_nm(ell, past, time)`` is
-        returned. The definition is added to the order parameters.
+        phi^(m) is the derivative of order m. For m > n, and for m = n if ``past`` is t, the equal average
+        ``V_nm(ell, past, time)`` is returned. The definition is added to the order parameters.
         """
         # V_mn(time, past) is the average of the derivatives of phi of orders m and n at two times, and equals
         # V_nm(past, time). The factor with the lower order is written first. For equal orders, a factor at

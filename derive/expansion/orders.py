@@ -964,9 +964,9 @@ class ModifiedEquation(Expansion):
 def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = eta) -> ModifiedEquation:
     """Return the differential equation whose solution passes through the points of the map ``x -> step[x]``.
 
-    It is a series up to ``order`` in ``variable``, the size of a step. Raises ValueError for a negative
-    order, for a map that is not the identity at step zero, and for a map that is not a polynomial in the
-    step.
+    It is a series up to ``order`` in ``variable``, the size of a step. Raises ValueError for an order that is
+    negative or not an integer, for a map that is not the identity at step zero, and for a map that is not a
+    polynomial in the step.
 
     >>> from sympy import Function, Symbol
     >>> x, f = Symbol("x"), Function("f")

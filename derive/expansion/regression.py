@@ -71,7 +71,8 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
     (:func:`kept_share`), which stays a symbol, and of the size of label noise, if there is any. Raises
     :class:`NotApplicable` for a flow, for weights with decay, momentum or noise, for fresh batches, for
     centered or several outputs, for layers in NTK parametrisation or whose width is not the symbol nu, and
-    for theories without a sample ratio; KeyError for another name, and ValueError for a negative order.
+    for theories without a sample ratio; KeyError for another name, and ValueError for an order that is
+    negative or not an integer.
 
     >>> from derive.program import isotropic
     >>> losses = lazy_regression(mean_field(isotropic()), 1)

@@ -107,7 +107,7 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
     Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear in the fields or not
     polynomial in order parameters and scalars, for one in which 1/gamma0 does not cancel (initial values of
     layers of finite width), and if powers of 1/gamma0 multiply in an error that is not linear in the output.
-    Raises ValueError for a negative order.
+    Raises ValueError for an order that is negative or not an integer.
 
     >>> from derive import mean_field, mlp
     >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 1)

@@ -484,7 +484,8 @@ def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -
         Format.  LaTeX needs the packages amsmath and longtable.
     full : bool
         Whether the text also shows the printed form, the correct form, the number that distinguishes them,
-        the command that measures it again, and the recorded results.
+        the command that measures it again, what was derived, possible slips of our copy, and the recorded
+        results.
 
     Returns
     -------

@@ -741,7 +741,7 @@ def transfer(theory: Theory, into: str) -> Transfer:
     """Return the responses of all fields on the units of ``into`` to a unit perturbation of ``into``.
 
     The perturbation is added to the equation of the field ``into`` at time s. Raises :class:`NotApplicable`
-    if the program has no field ``into`` without layers and times of a task, if a training rule is not linear
+    if :func:`population` refuses the field ``into``, if a training rule is not linear
     in the updates, or if an equation is not linear in the fields, gives a rate of change, or contains a field
     at time 0 in a sum or with a factor that depends on time.
 
@@ -775,8 +775,9 @@ def transfer(theory: Theory, into: str) -> Transfer:
 def population(theory: Theory, name: str) -> Iterator[Equation]:
     """Yield the equations of all fields on the units of the field ``name``.
 
-    Raises :class:`NotApplicable` if the program has no such field, if that field has layers or is read at
-    several times of a task, or if an equation gives a rate of change instead of a field.
+    Raises :class:`NotApplicable` if the program has no such field, if that field has layers or is computed
+    for one value of its first index after another (as in a recurrent network), or if an equation gives a rate
+    of change instead of a field.
     """
     field = theory.program.field_of(name)
     if field is None or field.layered or field.ordered:
@@ -800,7 +801,7 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
 def perturbation_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
     """Return the index symbols of a perturbation of the equation ``e``: those of the equation, primed.
 
-    The index that numbers units is left out, because all units of a population are alike.
+    The index that numbers units is left out, because response and perturbation belong to the same unit.
     """
     return tuple(primed(r.index) for r in e.ranges if r.index not in theory.program.unit_indices)
 

@@ -61,9 +61,9 @@ class Entrywise(NonlinearRule):
     Raises
     ------
     ProgramError
-        If Q depends neither on the gradient nor on a state, ``states`` are not pairs, a state is defined
-        twice or is one of the symbols A and t, the rate or the decay is negative, or a parameter in
-        ``bounds`` is out of its interval.
+        If Q depends neither on the gradient nor on a state, ``states`` are not pairs of a symbol and its next
+        value, a state is defined twice or is one of the symbols A and t, the rate or the decay is negative,
+        or a parameter in ``bounds`` is out of its interval.
 
     Examples
     --------
@@ -355,8 +355,8 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
 def _bounds(rule: str, **parameters: tuple[Expr | float, RealInterval]) -> tuple[BoundedParameter, ...]:
     """Return parameters of the rule with this name, each given as a value and its interval.
 
-    Raise ProgramError for a number outside of its interval. An expression with symbols passes, unless it is a
-    symbol or a product that is known to be negative or not real.
+    Raise ProgramError for a number outside of its interval. An expression with symbols passes, unless it is
+    infinite or complex, or a symbol or product that is known to be outside of the interval.
     """
     bounds = []
     for key, (value, interval) in parameters.items():

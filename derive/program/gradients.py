@@ -820,7 +820,8 @@ class Gradients:
         """Return the contribution of one use to the gradient of the quantity that is used.
 
         It is written with the indices of the definition that contains the use. Raises :class:`ProgramError`
-        if a field is a scalar times a matrix product, and the gradient is that of the scalar.
+        if the gradient is that of a scalar, and the derivative of the definition by this scalar contains a
+        matrix product, as for a field that is the scalar times a matrix product.
         """
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
