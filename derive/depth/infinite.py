@@ -751,7 +751,11 @@ class _Expansion(_EquationTerms):
         self.reader = LayerExpansion(self.slots, self.cuts, order, steps)
 
     def result(self) -> InfiniteDepth:
-        """Return the equations of all coefficients from order 0 to the order of the expansion."""
+        """Return the equations of all coefficients from order 0 to the order of the expansion.
+
+        Raises NotApplicable if the equation of a correlation, or one without a recursion, is written at a
+        shifted layer such as ``ell + 1``.
+        """
         local_equations = [e for e in self.ends if str(e.lhs.func) not in self.moved]
         for e in (*local_equations, *self.cross.correlations):
             if self.slots[str(e.lhs.func)] and place(e.lhs.args[0])[1]:
@@ -789,7 +793,8 @@ class _Expansion(_EquationTerms):
     def largest(self) -> Expr:
         """Return the largest negative power of L in the equations, the exponent of the small parameter.
 
-        The power -1, which the discrete layers add, is among those that are compared.
+        The power -1, which the discrete layers add, is among those that are compared. Raises NotApplicable if
+        symbols in the exponents decide which power is larger.
         """
         rows = [(e.rhs, S.Zero) for e in (*self.ends, *self.cross.correlations, *self.cross.scalars)]
         for e in self.moving:

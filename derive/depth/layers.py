@@ -485,7 +485,9 @@ class LayerExpansion(SeriesRing[Expr]):
     def derivative(self, e: Expr, x: Symbol) -> Expr:
         """Return the derivative of a coefficient e of a series by the layer time x (tau or ``tau_``).
 
-        At ``tau = tau_`` coefficients jump, and the derivative of the jump is not part of the result.
+        At ``tau = tau_`` coefficients jump, and the derivative of the jump is not part of the result. Raises
+        NotApplicable for an e that depends on x and has another form than a sum, product or integer power of
+        coefficients, or a sum or integral over them.
         """
         if isinstance(e, Sum):
             return _spread(self.derivative(e.function, x), e.limits)

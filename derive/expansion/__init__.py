@@ -158,7 +158,8 @@ def _expanded(theory: Theory, order: int) -> Expansion:
     """Return the expansion in gamma0 of a theory: linear, nonlinear, or that of a kink.
 
     The last is in powers of ``|gamma0|``, for a phi with a kink and an order above 0. Raises NotApplicable if
-    the order is above the known ones of such a phi.
+    the order is above the known ones of such a phi, or for a theory without an expansion, and ValueError for
+    an order that is negative or not an integer.
     """
     order = require_integer("order", order, 0)
     try:

@@ -331,7 +331,8 @@ class _Entries:
     def add(self, e: Expr) -> None:
         """Convert a sum of operator words to iterated integrals, and add them to the collected entry.
 
-        An operator word is a product of kernels.
+        An operator word is a product of kernels. Raises NotApplicable for a product of several response
+        kernels if the weight of past updates depends on time.
         """
         for c, w in terms(e):
             self.count, ls = FREE, letters(w)

@@ -288,6 +288,8 @@ class LinearExpansion(LinearSeries, Expansion):
 
         The value is a triple (steps, input matrices, result). Each step is a matrix symbol with its
         definition by inputs and earlier steps; the result is an expression in gamma0 and these symbols.
+        Raises KeyError for an unknown name, and ValueError for a depth that is no positive integer or a layer
+        outside of the network.
         """
         if name not in self.names:
             raise self.unknown(name)

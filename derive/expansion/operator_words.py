@@ -270,7 +270,7 @@ class Algebra(Protocol[AlgebraElement]):
         """Return the sum of one or more operators; None if it vanishes."""
 
     def times(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement | None:
-        """Return the operator product ``a b``, in this order."""
+        """Return the operator product ``a b``, in this order; None if it vanishes."""
 
     def transpose(self, a: AlgebraElement) -> AlgebraElement:
         """Return the transpose of an operator: rows and columns, and the two times, exchanged."""
@@ -334,8 +334,8 @@ class Recursion(Generic[AlgebraElement]):
     def output(self, n: int) -> AlgebraElement | None:
         """Return order n in gamma0 of the output f, as an operator whose entries at equal times are f.
 
-        The closure gives the operator of gamma0 times f, so that its order n + 1 is taken. Raises
-        :class:`NotApplicable` if its order 0 does not vanish.
+        The result None stands for zero. The closure gives the operator of gamma0 times f, so that its order
+        ``n + 1`` is taken. Raises :class:`NotApplicable` if its order 0 does not vanish.
         """
         average = self.closure.outputs[0]
         if self.at_order(average.rhs, 0) is not None:
@@ -421,7 +421,7 @@ class Recursion(Generic[AlgebraElement]):
     # -- expressions -----------------------------------------------------------------------------------
 
     def at_order(self, e: Expr, n: int) -> AlgebraElement | None:
-        """Return the coefficient of gamma0^n of an expression in operators, with a cache."""
+        """Return the coefficient of gamma0^n of an expression in operators, cached; None if it vanishes."""
         return self._once(e, n, self._at_order)
 
     def _once(
@@ -435,7 +435,8 @@ class Recursion(Generic[AlgebraElement]):
     def _at_order(self, e: Expr, n: int) -> AlgebraElement | None:
         """Return the coefficient of gamma0^n of an expression in operators, by the rule for its type.
 
-        Commutative expressions are multiples of the identity and must be polynomials in gamma0.
+        Commutative expressions are multiples of the identity; one that is not a polynomial in gamma0 raises
+        NotApplicable. The result None stands for zero.
         """
         if e.is_commutative:
             if not e.is_polynomial(gamma0):
@@ -459,7 +460,8 @@ class Recursion(Generic[AlgebraElement]):
     def _power(self, e: Expr, n: int) -> AlgebraElement | None:
         """Return order n in gamma0 of a product or positive power of operators.
 
-        Any other expression is an operator that does not depend on gamma0 and has order 0 only.
+        Any other expression is an operator that does not depend on gamma0 and has order 0 only. The result
+        None stands for zero.
         """
         if isinstance(e, Mul):
             return self._once(e.args, n, self._product)
@@ -468,7 +470,10 @@ class Recursion(Generic[AlgebraElement]):
         return self.algebra.constant(e) if n == 0 else None
 
     def _product(self, factors: tuple[Expr, ...], n: int) -> AlgebraElement | None:
-        """Return order n in gamma0 of a product of operators ``factors``: ``[a b]_n = sum_k a_k b_(n-k)``."""
+        """Return order n in gamma0 of a product of operators ``factors``: ``[a b]_n = sum_k a_k b_(n-k)``.
+
+        The result None stands for zero.
+        """
         first, *rest = factors
         if not rest:
             return self.at_order(first, n)
@@ -775,7 +780,10 @@ class _WordAlgebra:
         return gathered(pair for x in parts for pair in x.items()) or None
 
     def times(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients | None:
-        """Return the product of two operators, sums of operator words; words are joined in this order."""
+        """Return the product of two operators, sums of operator words; words are joined in this order.
+
+        The result is None if all words cancel.
+        """
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
     def transpose(self, a: WordCoefficients) -> WordCoefficients:
@@ -790,13 +798,17 @@ class _WordAlgebra:
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
 
     def moved(self, a: WordCoefficients, layer: Expr) -> WordCoefficients | None:
-        """Return an operator at another layer: ``layer`` replaces ell in the coefficients of its words."""
+        """Return an operator at another layer: ``layer`` replaces ell in the coefficients of its words.
+
+        The result is None if all coefficients vanish there.
+        """
         return {w: x for w, c in a.items() if (x := self.numbers.moved(c, layer))} or None
 
     def summed(self, a: WordCoefficients, lower: Expr, upper: Expr) -> WordCoefficients | None:
         """Return an operator summed over the layers from ``lower`` to ``upper``.
 
         The coefficients of its words are polynomials in the layer ell; each is summed in closed form.
+        The result is None if all sums vanish.
         """
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 
@@ -846,7 +858,10 @@ class AnyDepth(Recursion[WordCoefficients]):
         """
 
     def computed(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
-        """Return order n in gamma0 of the operator ``name`` at a layer, from its closed form in ell."""
+        """Return order n in gamma0 of the operator ``name`` at a layer, from its closed form in ell.
+
+        The result None stands for zero.
+        """
         if layer == ell:
             return self.closed(name, n)
         here = self.at(name, ell, n)
@@ -867,7 +882,8 @@ class AnyDepth(Recursion[WordCoefficients]):
 
         The equation of the operator X is ``X(ell) = X(ell + step) + e(ell)`` with step 1 or -1, so that X is
         its given value beyond one end of the network plus the sum of e from that end to ell. Without X on the
-        right-hand side the result is e. Raises NotApplicable for other equations.
+        right-hand side the result is e. The result None stands for zero. Raises NotApplicable for other
+        equations.
         """
         if (name, n) in self.steps:
             raise NotApplicable(
@@ -898,7 +914,8 @@ class AnyDepth(Recursion[WordCoefficients]):
     def known(self, x: Indexed, n: int) -> WordCoefficients | None:
         """Return order n of the operator x, such as ``H[ell - 1]``, that occurs in an equation.
 
-        If it is the operator for which the equation is being solved, x itself is returned as a letter.
+        If it is the operator for which the equation is being solved, x itself is returned as a letter. The
+        result None stands for zero.
         """
         name, layer = str(x.args[0]), x.args[1]
         if (name, n) != next(reversed(self.steps), None):

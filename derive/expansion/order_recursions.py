@@ -61,7 +61,8 @@ def _letter(x: AppliedUndef) -> Expr:
 def _without_inverses(x: Expr, e: Expr) -> Expr:
     """Return an equation's right-hand side ``e = a^-1 N b^-1`` without inverses, ``N + X - a X b``.
 
-    X is the operator on the left-hand side. Both are equal because ``a X b = N``.
+    X is the operator on the left-hand side. Both are equal because ``a X b = N``. Raises NotApplicable if an
+    inverse is between two other operators.
     """
     numbers, factors = e.args_cnc()
     kept = [f for f in factors if not (isinstance(f, Pow) and f.exp == -1)]

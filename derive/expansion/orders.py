@@ -532,7 +532,8 @@ class Expander(Expressions):
         """Yield the coefficients of an order parameter in the theory of all orders.
 
         For a correlation ``<a b>`` they are ``<a_k b_l>`` with k + l up to the highest order, for a response
-        to the source u they are ``<d a_n / d u_0>``.
+        to the source u they are ``<d a_n / d u_0>``. Raises NotApplicable if the definition contains the
+        parameter of the expansion, and for an average that is neither.
         """
         average = next(iter(q.definition.atoms(Average)))
         body = average.body
@@ -559,7 +560,8 @@ class Expander(Expressions):
     def response_definition(self, body: Expr, n: int) -> Expr:
         """Return the coefficient of order n in a response: d (field of order n) / d (source of order 0).
 
-        ``body`` is the averaged response to expand.
+        ``body`` is the averaged response to expand. Raises NotApplicable if it is not the response of exactly
+        one field.
         """
         node = next(iter(body.atoms(Response)))
         fields = [a for a in node.body.atoms(AppliedUndef) if self.kind(a) == "field"]
@@ -1015,7 +1017,10 @@ def _along(field: Mapping[Expr, Expr], e: Expr) -> Expr:
 
 
 def _map_powers(e: Expr, variable: Symbol, order: int) -> tuple[Expr, ...]:
-    """Return the coefficients of variable^0 to variable^order of an expression polynomial in it."""
+    """Return the coefficients of variable^0 to variable^order of an expression polynomial in it.
+
+    Raises ValueError if the expression is not a polynomial in the variable.
+    """
     e = e.expand()
     if not e.is_polynomial(variable):
         raise ValueError(f"the change {e} of the map is not a polynomial in the step {variable}")

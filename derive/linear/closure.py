@@ -292,7 +292,10 @@ class _Closure:
     # -- putting the layers together ------------------------------------------------
 
     def closure(self) -> LinearClosure:
-        """Return the equations between kernels that the theory implies, layer by layer."""
+        """Return the equations between kernels that the theory implies, layer by layer.
+
+        Raises NotApplicable if only some of the fields have an equation for each layer.
+        """
         family_rows = [r for r in self.rows if r.layers is not None]
         layers = family_rows[0].layers if family_rows else None
         if family_rows and len(family_rows) < len(self.rows):

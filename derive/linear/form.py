@@ -215,7 +215,8 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
     """Yield the addends of a term, each as a term of its own.
 
     Sums over indices and past times inside of the field become sums of the term. ``random`` are the names of
-    fields and sources; addends whose sums contain none of them are kept whole.
+    fields and sources; addends whose sums contain none of them are kept whole. Raises NotApplicable for a
+    term with several sums or integrals over past times, or with one whose range is not all past times.
     """
     for part in Add.make_args(x.field if isinstance(x.field, AppliedUndef) else x.field.expand()):
         if not any(_random_in(y, random) for y in part.atoms(Sum, Integral)):

@@ -194,7 +194,8 @@ class _Lazy:
         """Return the number of layers from layer ell to the end of the network where a recursion starts.
 
         Layer ell and the layer at the end are counted. The recursion is ``c(ell) = c(ell + step) + 1`` with
-        ``step`` 1 (from the last layer down) or -1 (from the first layer up).
+        ``step`` 1 (from the last layer down) or -1 (from the first layer up). Raises NotApplicable for
+        another step, and for a closure without a family of layers.
         """
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:

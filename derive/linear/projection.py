@@ -135,7 +135,12 @@ class _Projection:
     """
 
     def __init__(self, theory: Theory, field: str, error: str) -> None:
-        """Find the error, the sources of the field, and the order parameters that contain the field."""
+        """Find the error, the sources of the field, and the order parameters that contain the field.
+
+        Raises NotApplicable for a theory that is projected already, for an error that the theory does not
+        have or that has no index of samples, for a field without a Gaussian source in its equation or without
+        a correlation with itself, and for those that :meth:`require_one_layer` refuses.
+        """
         self.theory, self.field, self.error = theory, field, error
         if any(x.rule == RULE for e in theory.equations for x in e.terms):
             raise NotApplicable(
@@ -315,7 +320,12 @@ class _Projection:
     # -- the new field --------------------------------
 
     def projection_of(self, e: Equation) -> Equation:
-        """Return the equation of ``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)`` from that of h, ``e``."""
+        """Return the equation of ``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)`` from that of h, ``e``.
+
+        Raises NotApplicable if h has no index of samples, and for a term of another kind than a source, a sum
+        or integral over past times of a field without this index, or the field at mu and t with a factor that
+        does not depend on mu.
+        """
         index = next((r for r in e.ranges if r.index == mu), None)
         if index is None:
             raise NotApplicable(

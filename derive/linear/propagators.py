@@ -340,7 +340,12 @@ class _CrossLayer:
     """Derivatives of the single-site equations of a theory with respect to its sources."""
 
     def __init__(self, theory: Theory) -> None:
-        """Read the linear form and the perturbed sources."""
+        """Read the linear form and the perturbed sources.
+
+        Raises NotApplicable if the theory is not linear, if a field is ordered (as in a recurrent network) or
+        is not one of the program, and if an equation contains attributes of other units or a part that is
+        neither a field nor a source.
+        """
         if ordered := [x.name for x in theory.program.fields if x.ordered]:
             raise NotApplicable(
                 f"the field {ordered[0]} is ordered: it is computed for one value of its first index after "
@@ -573,7 +578,10 @@ class _CrossLayer:
         return e.replace(lambda x: isinstance(x, Average), lambda x: self.pair(x))
 
     def pair(self, x: Average) -> Expr:
-        """Return the average of a product of two fields as a sum over the covariances of the sources."""
+        """Return the average of a product of two fields as a sum over the covariances of the sources.
+
+        Raises NotApplicable if the average is not that of a product of exactly two fields.
+        """
         parts = factors(x.body)
         moving = [a for a in parts if isinstance(a, AppliedUndef) and str(a.func) in self.names]
         if len(moving) != 2:

@@ -196,7 +196,8 @@ class _Transforms:
         """Laplace transforms ``answers[field][source]`` of the responses of fields to sources, by names.
 
         For a source that is constant in time it is the transform of the time course that it causes. The
-        source ``""`` stands for the deterministic part of the equations.
+        source ``""`` stands for the deterministic part of the equations. Raises NotApplicable if a field has
+        several equations, or an equation contains a field of other units.
         """
         answers: dict[str, dict[str, Expr]] = {}
         for place in dict.fromkeys(self.place[r.name].name for r in self.rows()):
@@ -259,7 +260,8 @@ class _Transforms:
     def convolved(self, r: Row, weight: Expr) -> Expr:
         """Return the Laplace transform of a kernel ``weight`` in the equation ``r``.
 
-        The kernel is a number times a response ``R(t, s)``, or a function of ``t - s``.
+        The kernel is a number times a response ``R(t, s)``, or a function of ``t - s``. Raises NotApplicable
+        for any other kernel.
         """
         responses = [a for a in weight.atoms(AppliedUndef) if str(a.func) in self.responses]
         if not responses:
@@ -291,7 +293,8 @@ class _Transforms:
 
         The term ``x`` is a factor times the source, or a convolution of a kernel with it. For a source that
         is constant in time the result includes the transform 1/z of its time course; for another source a
-        factor must be a number, which is returned.
+        factor must be a number, which is returned. Raises NotApplicable for a source in a sum over an index,
+        and for another factor or kernel.
         """
         u = self.source[str(x.field.func)]
         if x.over:

@@ -421,7 +421,8 @@ class _TinyNetwork:
         """Return a random matrix (or its transpose) applied to a vector, as pairs (value, derivative).
 
         The two units of the vector represent a larger population: each term of the sum is multiplied by the
-        number of units that one of them stands for.
+        number of units that one of them stands for. Raises NotApplicable for a matrix that the program does
+        not have.
         """
         name = str(e.matrix.func) if e.matrix.args else str(e.matrix)
         if name not in self.numbers.matrices:

@@ -286,7 +286,8 @@ class AtFixedPoint:
         """Return (layer, value): a layer at which a tensor of the expansion is known, and its value there.
 
         The kernel C is known at layer 1 and D at layer L, because they contain no response there; order
-        parameters have given values before the first or after the last layer.
+        parameters have given values before the first or after the last layer. Raises NotApplicable for an
+        order parameter without such a value.
         """
         if tensor.name in KERNELS:
             whole = tensor.shape == WHOLE

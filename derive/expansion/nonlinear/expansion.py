@@ -520,6 +520,11 @@ class NonlinearExpansion(Laws, Expansion):
         -------
         OpaqueFields
             Fields.
+
+        Raises
+        ------
+        ValueError
+            If ``n`` is negative or not an integer.
         """
         require_integer("n", n, 0)
         known = set(self.errors) | set(range(self.order + 1, n + 1))
