@@ -341,8 +341,9 @@ class _Process:
     def in_units(self, e: Expr) -> Expr:
         """Return an expression in which each quantity X of a block of order e in L is replaced by ``L**e X``.
 
-        In the arguments of nonlinear functions, quantities that vanish as L grows are set to zero. An average
-        becomes a sum of averages of products, each with the power of L that was counted for it.
+        In the arguments of known functions such as tanh, outside of averages, quantities that vanish as L
+        grows are set to zero. An average becomes a sum of averages of products, each with the power of L that
+        was counted for it.
         """
         if isinstance(e, Average):
             return Add(*[self.average_in_units(x) for x in Add.make_args(e.body.expand())])

@@ -484,9 +484,9 @@ def _ratio_of_factors(x: Expr) -> Expr:
 def _linear_in_steps(e: Expr) -> Expr:
     """Return ``e`` with each function of a step function written as a linear function of a step function.
 
-    A function ``E(H)`` of a step function H, such as ``exp(H)``, becomes ``E(0) + (E(1) - E(0)) H``. A
-    product of different step functions is unchanged, and so is a function that differs at the jump only, such
-    as ``cos(sign(x))``.
+    A function ``E(H)`` of ``H = Heaviside(u)``, such as ``exp(H)``, becomes ``E(0) + (E(1) - E(0)) H``, and
+    ``E(sign(u))`` becomes ``E(-1) + (E(1) - E(-1)) H``. A product of different step functions is unchanged,
+    and so is a function that differs at the jump only, such as ``cos(sign(x))``.
     """
     if not e.has(*STEPS) or not e.args or isinstance(e, OPAQUE):
         return e
