@@ -207,6 +207,13 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
     Eq
         Equation, whose right-hand side is found from the orders of the output (:class:`.ErrorLaw`).
 
+    Raises
+    ------
+    IndexError
+        If ``n`` is negative or beyond the order of the series.
+    NotApplicable
+        If an order of the output is not given in time integrals, as for :func:`entry`.
+
     Examples
     --------
     >>> from derive.expansion import expand_linear

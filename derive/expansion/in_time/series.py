@@ -99,8 +99,8 @@ def modes_of(
     Raises
     ------
     ValueError
-        If the lists have different lengths or are empty, a number is decimal or not real, an eigenvalue is
-        negative, or a multiplicity is not a positive integer.
+        If the lists have different lengths or are empty, a number is decimal, text or not real, an eigenvalue
+        is negative, or a multiplicity is not a positive integer.
 
     Examples
     --------

@@ -186,10 +186,9 @@ class KinkExpansion(Expansion):
 
     @property
     def place(self) -> Expr:
-        """Position ``h_kappa / |gamma0|`` of a unit at the kink of sample kappa without weight updates.
+        """Position ``u_kappa / |gamma0|`` of the source u of h, for a unit at the kink of sample kappa.
 
-        It is the initial position x, plus the change xi(t) of the Gaussian source if there are several
-        layers.
+        It is the initial position x, plus the change xi(t) of the source if there are several layers.
         """
         return x + xi(t) if self.drifts else x
 
