@@ -239,8 +239,9 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
     Raises
     ------
     NotApplicable
-        If an exponent of L contains a symbol after ``scaling``, if the powers of L do not balance, or if a
-        term of the rescaled equations grows with L.
+        If an exponent of L contains a symbol after ``scaling``, if the powers of L do not balance, or if
+        :func:`~derive.depth.infinite.layer_time` refuses the rescaled equations, as for a term that grows
+        with L.
 
     Examples
     --------

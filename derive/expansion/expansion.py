@@ -135,6 +135,11 @@ class Expansion(Summarised, ABC):
         -------
         PowerSeries
             Series in the variable.
+
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name; further errors are those of :meth:`coefficient`.
         """
         coefficients = (self.coefficient(name, n, *args, **where) for n in range(self.order + 1))
         return PowerSeries(tuple(coefficients), self.variable)
@@ -186,6 +191,11 @@ class Expansion(Summarised, ABC):
         Expr
             Estimate as a function of the variable, infinite where the coefficients do not determine it, such
             as for fewer than two terms that are not zero; see :meth:`.PowerSeries.error_estimate`.
+
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name; further errors are those of :meth:`coefficient`.
         """
         return self.series(name, *args, **where).error_estimate()
 

@@ -210,6 +210,17 @@ class LinearExpansion(LinearSeries, Expansion):
         Callable[..., Any]
             Function of gamma0 and the symbols.
 
+        Raises
+        ------
+        KeyError
+            If there is no operator of that name.
+        ValueError
+            If the layer is outside of the network, or symbolic at an integer depth, or for a wrong depth.
+        NotApplicable
+            If the order is above 8 and no depth is given.
+        TypeError
+            If there is another option.
+
         Notes
         -----
         Rows and columns are pairs (sample, time), or times: ``K_x`` is the kernel of the data at all pairs of
@@ -313,6 +324,13 @@ class LinearExpansion(LinearSeries, Expansion):
         -------
         Expr
             Estimate for the :meth:`entry`, which continues its last coefficients as a geometric series.
+
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name.
+        NotApplicable
+            If one of the coefficients is not given in time integrals, as for :meth:`entry`.
         """
         coefficients = (self.entry(name, n, now, past) for n in range(self.order + 1))
         return PowerSeries(tuple(coefficients), gamma0).error_estimate()

@@ -168,6 +168,11 @@ def sign_descent(rate: Expr, decay: Expr = S.Zero) -> Entrywise:
     Entrywise
         The rule.
 
+    Raises
+    ------
+    ProgramError
+        If the rate or the decay is negative.
+
     Examples
     --------
     >>> sign_descent(Symbol("eta")).Q
@@ -240,6 +245,11 @@ def adamw(
     Entrywise
         The rule.
 
+    Raises
+    ------
+    ProgramError
+        As for :func:`adam`, or if the decay is negative.
+
     Examples
     --------
     >>> adamw(Symbol("eta"), Symbol("lam", positive=True)).decay
@@ -277,6 +287,11 @@ def rmsprop(
     Entrywise
         The rule ``Q = A/(sqrt(v) + epsilon)``, with v after its update.
 
+    Raises
+    ------
+    ProgramError
+        If ``beta2`` is not at least 0 and below 1, or if the rate, epsilon or decay is negative.
+
     Examples
     --------
     >>> rmsprop(Symbol("eta"), epsilon=0).Q
@@ -313,6 +328,11 @@ def lion(
     -------
     Entrywise
         The rule ``Q = sign(beta1 m + (1 - beta1) A)``, with the momentum m, the running mean of A.
+
+    Raises
+    ------
+    ProgramError
+        If a fraction is not at least 0 and below 1, or if the rate or decay is negative.
 
     Examples
     --------

@@ -619,6 +619,11 @@ class InTime(Expansion):
         -------
         Expr
             Function of time.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is negative or beyond the order.
         """
         return self._written(self.squared(n), 0, now, self.samples)
 
@@ -639,6 +644,11 @@ class InTime(Expansion):
         -------
         ModeVector
             Function of time, as the entry 0 of a vector.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is negative or beyond the order.
         """
         self.check_order(n)
         errors, total = self.values.algebra.errors, ModeVector({})
