@@ -59,7 +59,7 @@ class IndexRange:
     Raises
     ------
     ProgramError
-        If a bound is not a number or a SymPy expression.
+        If :func:`expression` refuses a bound, for example text.
     """
 
     index: Symbol
