@@ -332,8 +332,8 @@ class Registry:
     def _new(self, a: Expr, b: Expr, v: Vector, w: Vector) -> str:
         """Return a name for a correlation of two vectors that are not both vectors of the program.
 
-        It is formed as ``C_<first><second>``, with an ending if that name is in use. a and b are the
-        expressions of the vectors v and w in standard indices.
+        It is ``C_<first><second>``, or ``C_<first>`` if a and b are equal, with an ending if that name is in
+        use. a and b are the expressions of the vectors v and w in standard indices.
         """
         name = f"C_{self.head(v)}{'' if a == b else self.head(w)}"
         others = {x for pair, x in self._correlations.items() if pair != (a, b)}

@@ -253,7 +253,8 @@ class _Translation:
     def function(self, e: AppliedUndef) -> Expr | None:
         """Return a source, order parameter or field in the notation of Tensor Programs; None for others.
 
-        A source becomes a hatted Z, an order parameter is replaced by its definition, and a field becomes Z.
+        The source of a product becomes a hatted Z; the source of a vector of weights, and a field, become Z.
+        An order parameter is replaced by its definition.
         """
         name = str(e.func)
         if name in self.sources:

@@ -184,7 +184,7 @@ def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
 
     They are known for a flow with one sample and a linear network whose depth is a number, and without noise
     only for one hidden layer. Otherwise ``rest``, which holds the equations, is returned unchanged. Raises
-    SpecError if the kernel of the sample is zero.
+    SpecError if the kernel of the sample is zero, and NotConverged as :func:`_stationary` does.
     """
     samples = experiment.samples
     if experiment.symbolic or samples is None or samples.targets.shape != (1,):

@@ -1,8 +1,9 @@
-"""Limits of experiments from derived closed forms: first steps, largest learning rate, infinite depth.
+"""Limits of experiments from derived equations: first steps, largest learning rate, infinite depth.
 
-The largest rate is also measured in the solved theory, by bisection.  Numbers of the experiment are inserted
-as exact fractions, so that rounding comes last.  Where a limit has no closed form, SpecError names the key of
-the file, or ``refused`` gives the reason beside the solved numbers.  `dmft limits` prints the results.
+The largest rate is also measured in the solved theory, by bisection.  In first steps, numbers of the
+experiment are inserted as exact fractions, so that rounding comes last.  Where a limit has no closed form,
+SpecError names the key of the file, or ``refused`` gives the reason beside the solved numbers.  `dmft limits`
+prints the results.
 """
 
 from __future__ import annotations
@@ -475,8 +476,8 @@ def early_steps(experiment: Experiment | str | Path, steps: int) -> EarlySteps:
     isotropic data; otherwise ``refused`` says why not.
 
     Raises :class:`~numerics.errors.SpecError` if the data are given samples, if the depth is a symbol, if the
-    network has several outputs or if ``steps`` is not an integer of at least one, and the errors of the
-    solver.
+    network has several outputs, for a flow, an entrywise rule or a schedule, and if ``steps`` is not an
+    integer of at least one. Raises the errors of the solver too.
 
     >>> found = early_steps(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 1.0}, "data": {"kind": "isotropic"},
@@ -621,8 +622,8 @@ LARGEST_RATE = {
 class RateLimit(Finite):
     """Largest learning rate in closed form and its numbers.
 
-    The numbers are None if the depth is a symbol, and for a program. Here nu is the ratio of width to number
-    of features, N/D.
+    The numbers are None if the depth is a symbol, and for a program. Here nu is the ratio N/D of width to
+    input dimension.
 
     Attributes
     ----------
@@ -663,8 +664,8 @@ class RateLimit(Finite):
     def numbers(self) -> dict[str, Any]:
         """Return, by name, the largest learning rate, its power of nu, and nu at the crossover.
 
-        Here nu is the ratio N/D of width to number of features, and at the crossover the largest rates of
-        rich and lazy training are equal. Each is given as a number and as a formula.
+        Here nu is the ratio N/D of width to input dimension, and at the crossover the largest rates of rich
+        and lazy training are equal. Each of the three is given as a number and as a formula.
         """
         return {
             "regime": self.form.regime,

@@ -419,6 +419,8 @@ def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
     Interrupted
         After Ctrl-C, if a point is finished.  Its ``result`` holds finished points; others are nan with the
         status "interrupted".
+    NumericsError
+        If one of several processes is killed, for example for lack of memory.
 
     Examples
     --------

@@ -457,7 +457,8 @@ def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[fl
     variables, whose means are zero.
 
     Raises :class:`~numerics.errors.Unserved` for a point mass, for three or more variables with a singular
-    ``C``, and as :func:`kinks_of` does; :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached.
+    ``C``, and as :func:`kinks_of` does; :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached, or
+    if the product grows too fast.
     """
     if len(functions) > PAIR:
         return nested([KinkedFunction(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)

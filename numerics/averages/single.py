@@ -79,10 +79,10 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     Raises
     ------
     SpecError
-        If the body has unknown symbols, is infinite or undefined, or contains the imaginary unit and has no
-        real average in closed form; if variables are equal; or if the covariance is missing, has another
-        shape, is not symmetric or finite, or has a negative eigenvalue; or if ``rtol`` is not between 0 and
-        1.
+        If the body is not an expression, has unknown symbols, is infinite or undefined, or contains the
+        imaginary unit and has no real average in closed form; if the variables are not a list of different
+        symbols; or if the covariance is missing, has another shape, is not symmetric or finite, or has a
+        negative eigenvalue; or if ``rtol`` is not between 0 and 1.
     Unserved
         If no method takes the body.
     NotConverged

@@ -55,8 +55,8 @@ def template(kind: str, rule: str = "gd") -> str:
     """Return the text of an experiment file for a kind of data, with a line for each key of this kind.
 
     ``kind`` is "fixed", "isotropic" or "power-law". ``rule`` is "gd" or an entrywise rule, such as "adam",
-    for which the learning rate has warm-up and cosine decay; any other rule gives the text of "gd". Optional
-    keys are comments.
+    for which the learning rate has warm-up and cosine decay, and the keys of kernels are left out; any other
+    rule gives the text of "gd". Optional keys are comments.
 
     >>> print(template("isotropic")[:107])
     # An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown.

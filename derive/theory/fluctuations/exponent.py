@@ -404,7 +404,8 @@ class ExponentBuilder:
     def auxiliary_field(self, e: Expr, time: Expr, ranges: list[IndexRange]) -> Expr:
         """Return the field that stands for the function ``e`` of other fields and of scalars at ``time``.
 
-        ``ranges`` are the ranges of the indices of ``e``. Raises NotApplicable if ``e`` contains two times.
+        ``ranges`` are the ranges of the indices of ``e``. Raises NotApplicable if ``e`` contains two times,
+        and as :meth:`AuxiliaryField.add` does.
         """
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.moves(a)), key=str)
         if any(a.args[-1] != time for a in atoms):

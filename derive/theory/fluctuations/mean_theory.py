@@ -273,7 +273,7 @@ def _names(e: Expr) -> set[str]:
 
 
 def misplaced(fluctuations: FluctuationData) -> Iterator[Difference]:
-    """Yield a difference for each field in an equation, term or average of other units.
+    """Yield a difference for each field of other units in an equation, a term or an average.
 
     All fields in the equation of one unit, and in an average over it, must belong to units of the same
     population and layer.
