@@ -64,6 +64,8 @@ class NumericsError(ArithmeticError):
 class Diverged(NumericsError):
     """Dynamics that exceeded every bound, as with a learning rate that is too large.
 
+    Numbers that are too small, or that have lost their digits by rounding, count as diverged too.
+
     ``start`` is true if they diverged before any step, so that no learning rate helps; ``step`` is the first
     step whose numbers are out of bounds, None if it is not known.
     """

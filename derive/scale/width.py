@@ -381,8 +381,9 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition on exponents: the quantity ``what`` is of order ``N^power``, which must be of order one.
+    """Condition on exponents: ``N^power`` must be of order one.
 
+    It is the order of the quantity ``what`` before training, or of its change by an update of ``weight``.
     ``requirement`` is the name of the requirement, and ``weight`` the weight whose updates change the
     quantity or whose rule it belongs to. ``weight`` is None for quantities before training and for the raw
     learning rate.
@@ -905,7 +906,8 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     Raises
     ------
     NotApplicable
-        If exponents are missing, unknown or not numbers.
+        If exponents are missing, unknown or not numbers, if the depth is a symbol, and as
+        :func:`parametrized` and :func:`.count_powers` raise it.
     ValueError
         If ``steps`` is not an integer of at least 1.
 

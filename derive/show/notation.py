@@ -462,7 +462,7 @@ def unicode_name(latex: str) -> str:
 
 
 def _together(text: str) -> str:
-    """Return the words of ``text`` joined without spaces if all are single letters.
+    """Return the words of ``text`` joined without spaces if each is one letter, or one with digits.
 
     Otherwise the words are separated by the control character 2, which :func:`unicode_name` replaces by a
     space at its end.

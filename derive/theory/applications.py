@@ -471,7 +471,7 @@ class Parameter:
 
         They are the ranges of the summed indices, the coefficient, and the vector: the update is the sum over
         the indices of coefficient times vector. ``time`` is the symbol in the program's update that ``past``
-        replaces. A vector without training must not be given.
+        replaces. The vector must be a trained one.
         """
         assert self.trained is not None
         u = self.trained.update

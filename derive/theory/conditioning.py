@@ -71,9 +71,9 @@ def mean_field(program: Program) -> Theory:
         If ``program`` is not a `Program`.
     ProgramError
         If an index has no range where it stands, if a vector of weights is read beyond its family, if a
-        matrix is applied to one vector at several places, if two products use a matrix for layers that
-        overlap in part, or if no kernel gives the inner product of given vectors to which a matrix is
-        applied.
+        matrix is applied to one vector at several places or to vectors of different layers, if two products
+        use a matrix for layers that overlap in part, if ranges of one product in several definitions cannot
+        be compared, or if no kernel gives the inner product of given vectors to which a matrix is applied.
 
     Examples
     --------

@@ -47,9 +47,9 @@ def explain(theory: TheoryData, name: str) -> str:
 def explain_term(theory: TheoryData, what: Any) -> str:
     """Return the origin of a term in words; see `Theory.explain_term`.
 
-    ``what`` is a `Term`, its expression, or a part of one. All terms that contain it are explained. If no
-    equation contains it, covariances and definitions are searched, then the same at the layers that occur in
-    ``what``. Raises KeyError if ``what`` occurs in none of these.
+    ``what`` is a `Term`, its expression, or a part of one. For a part, all terms that contain it are
+    explained. If no equation contains it, covariances and definitions are searched, then the same at the
+    layers that occur in ``what``. Raises KeyError if ``what`` occurs in none of these.
     """
     expr = what.expr if isinstance(what, Term) else converted(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]

@@ -34,7 +34,7 @@ k = Symbol("k", integer=True, positive=True)
 
 
 def unused_primed(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
-    """Return the primed form of an index, such as ``mu_``, with more underscores if ``taken`` has it."""
+    """Return the primed form of an index, such as ``p_``, with more underscores if ``taken`` has it."""
     new, used = primed(index), set(taken)
     while new in used:
         new = Symbol(f"{new.name}_", **new.assumptions0)
@@ -80,7 +80,7 @@ class Vector:
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
         """Return this vector at time ``s`` instead of t.
 
-        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        Its indices are primed (``alpha`` for mu, ``p_`` for an index p), and differ from those in ``taken``.
         """
         names = {i: unused_primed(i, taken) for i in self.indices}
         ranges = tuple(r.renamed(names[r.index]) for r in self.ranges)

@@ -74,6 +74,10 @@ def check_routes(program: Program) -> Checked:
     RoutesDisagree
         If anything differs; the message lists the differences. The exponent of one unit is compared only if
         the two derivations of the theory agree.
+    NotApplicable
+        If ``program`` is not a `Program`.
+    ProgramError
+        As :func:`derive.theory.mean_field` raises it.
 
     Examples
     --------

@@ -409,7 +409,7 @@ def change(first: Array, second: Array, axes: int = 2) -> Alignment:
 
     Both arrays have the same shape, with the runs along the first axis; the last ``axes`` axes are those of
     the kernel. One run alone is taken to be exact.
-    Raises ValueError for arrays of different shapes, and without runs.
+    Raises ValueError for arrays of different shapes, without runs, and as :func:`cosine` does.
     """
     first, second = _runs(first), _runs(second)
     if first.shape != second.shape:

@@ -80,9 +80,9 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     ------
     SpecError
         If the body is not an expression, has unknown symbols, is infinite or undefined, or contains the
-        imaginary unit and has no real average in closed form; if the variables are not a list of different
-        symbols; or if the covariance is missing, has another shape, is not symmetric or finite, or has a
-        negative eigenvalue; or if ``rtol`` is not between 0 and 1.
+        imaginary unit and has no real average in closed form; if the variables are not a list or tuple of
+        different symbols; or if the covariance is missing, has another shape, is not symmetric or finite, or
+        has a negative eigenvalue; or if ``rtol`` is not between 0 and 1.
     Unserved
         If no method takes the body.
     NotConverged

@@ -148,8 +148,8 @@ def _smooth(
 ) -> dict[tuple[int, ...], Tensor]:
     """Return the averages of products of analytic functions for all tuples of samples, by product.
 
-    ``K`` is the covariance of the samples. ``lists`` are the positions of the functions of each product in
-    ``table``. All products of the same distinct samples share one lattice.
+    ``K`` is the covariance of the samples. ``table`` holds the functions, and ``lists`` are the positions in
+    ``table`` of the functions of each product. All products of the same distinct samples share one lattice.
     """
     tables = {}
     for numbers in lists:

@@ -422,8 +422,8 @@ def sweep(  # noqa: PLR0913 - the arguments are the options of the command
     """Solve an experiment at all combinations of values of its keys; write one NetCDF file a point in DIR.
 
     Points that DIR already holds are skipped, so that the same command continues a sweep that was stopped. A
-    point that fails is kept with its reason, and the other points still run. The exit status is 3 if no point
-    has a result, and 4 if a point failed by a defect in dmft.
+    point that fails is kept with its reason, and the other points still run. The exit status is 4 if a point
+    failed by a defect in dmft, and otherwise 3 if no point has a result.
     """
     over, fixed = _swept_keys(settings)
     experiment = load(file, data, fixed)

@@ -691,7 +691,8 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
     """Print the regime of training of a residual network whose branches and updates scale with its depth.
 
     Branches have the factor L^-alpha, updates the size L^-gamma; both exponents are given as text.
-    ``as_json`` prints JSON in place of lines of text. Raises SpecError for exponents that have no regime.
+    ``as_json`` prints JSON in place of lines of text. Raises SpecError for exponents that have no regime,
+    such as text that is not a number.
     """
     from derive.depth import balance
     from derive.errors import NotApplicable

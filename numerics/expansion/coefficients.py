@@ -256,7 +256,7 @@ class Setting:
 
 
 class Composed:
-    """Error e as a numerical function of the output f, with e minus the derivative of the loss.
+    """Error e, minus the derivative of the loss, as a numerical function of the output f.
 
     If the output is a power series in g, the coefficient of g^n of the error is
 

@@ -265,7 +265,7 @@ def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
     Raises
     ------
     NotApplicable
-        If a sum over an index, or over the past time s, stands inside of a function.
+        If a sum over an index, or over the past time s, stands inside of a function or a power.
     """
     for part in Add.make_args(e.expand()):
         term, ranges, reach = part, list[IndexRange](), ""

@@ -205,8 +205,8 @@ def _pair(
 ) -> Iterator[DisplayedEquation]:
     """Yield the equation of a matrix element of q and p, such as ``kappa[q, p] = e``, unless e is zero.
 
-    q and p are order parameters and ``kind`` is the class of the element. An index with a single value, such
-    as a single layer, is replaced by this value.
+    q and p are order parameters and ``kind`` is the class of the element. An index of p with a single value,
+    such as a single layer, is replaced by this value.
     """
     if e != 0:
         other = with_other_indices(p, indices_and_times(q))

@@ -203,9 +203,9 @@ def layers_meet(
 ) -> tuple[Expr, Mapping[Symbol, Expr]] | None:
     """Return the Kronecker delta of two layers, and the value of an index at which they are equal.
 
-    The result is None if the layers differ at all indices in ``ranges``, and (1, {}) if they are equal or one
-    of them is None. The dictionary is also empty if no index in ``ranges`` can be solved for. ``depths`` is
-    the range of a symbolic depth.
+    The result is None if the layers are known to differ at all indices in ``ranges``, and (1, {}) if they are
+    equal or one of them is None. The dictionary is also empty if no index in ``ranges`` can be solved for.
+    ``depths`` is the range of a symbolic depth.
 
     >>> from derive.calculus.symbols import L, ell
     >>> layers_meet(L, ell, (IndexRange(ell, S.One, L),))

@@ -133,6 +133,11 @@ def path_integral(program: Program) -> PathIntegral:
     PathIntegral
         Steps of the path integral.
 
+    Raises
+    ------
+    NotApplicable
+        If ``program`` is not a `Program`.
+
     Examples
     --------
     >>> from derive.program import mlp

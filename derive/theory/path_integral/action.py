@@ -173,7 +173,7 @@ class UseVariable:
     def past(self, taken: Iterable[Symbol] = ()) -> Self:
         """Return the variables of this use of weights at the time ``s`` instead of t.
 
-        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        Its indices are primed (``alpha`` for mu, ``p_`` for an index p), and differ from those in ``taken``.
         """
         return self.renamed({i: unused_primed(i, taken) for i in self.indices}, {t: s})
 
@@ -226,7 +226,7 @@ class Leg(UseVariable):
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
         """Return this product and its variables at the time ``s`` instead of t.
 
-        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        Its indices are primed (``alpha`` for mu, ``p_`` for an index p), and differ from those in ``taken``.
         """
         return replace(super().past(taken), use=self.use.past(taken))
 

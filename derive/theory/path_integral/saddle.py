@@ -287,7 +287,8 @@ def _divided(e: Expr, by: Expr) -> Expr:
 def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
     """Return ``e`` with standard names of summation variables: s for the past time, and plain indices.
 
-    The index mu, and an index among ``taken`` (indices in use elsewhere), are primed, such as ``mu_``.
+    The index mu, and an index among ``taken`` (indices in use elsewhere), are primed: ``alpha`` for mu, and
+    ``p_`` for an index p.
     """
     names = {}
     for v in (lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits):
