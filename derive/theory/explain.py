@@ -78,8 +78,8 @@ def explain_term(theory: TheoryData, what: Any) -> str:
 def _at_layers_of(stated: Any, expr: Expr) -> Iterator[Any]:
     """Yield an equation, source or order parameter of many layers at the layers that occur in ``expr``.
 
-    A layer occurs in ``expr`` if a function there is one of ``stated`` at this layer. What is stated for a
-    single layer is yielded unchanged.
+    A layer occurs in ``expr`` if ``expr`` contains a function that ``stated`` contains at this layer. A
+    statement for a single layer is yielded unchanged.
     """
     family = stated.layers
     if family is None:

@@ -291,7 +291,7 @@ _INDICES = ("slot", "dummy", "_")
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:
-    """Yield the one-to-one matchings of the names of two theories that are not excluded, as dictionaries.
+    """Yield one-to-one matchings of the names of two theories that colours do not exclude, as dictionaries.
 
     Only names of equal colour (an integer in ``colours``) are matched. Where several names have one colour,
     one of them is matched with each candidate in turn, and colours are refined again.

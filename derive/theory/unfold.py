@@ -493,7 +493,7 @@ class _Unfolder:
 
 
 def ends(items: Iterable[Any]) -> list[Any]:
-    """Return those equations, sources or order parameters that do not hold for a range of layers."""
+    """Return the equations, sources or order parameters ``items`` without those for a range of layers."""
     return [x for x in items if x.layers is None]
 
 

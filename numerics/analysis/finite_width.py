@@ -147,6 +147,8 @@ def finite_width_limit(
     ------
     SpecError
         If the corrections cannot be computed, or the program states no loss.
+    Diverged
+        If the theory diverges.
 
     Examples
     --------

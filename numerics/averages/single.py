@@ -150,7 +150,7 @@ def _require_mean(body: Expr, names: list[Symbol], K: Array, given: str) -> None
     """Raise NotConverged if the body has a pole that is not integrable, so that no average exists.
 
     ``names`` are the variables, ``K``, shape (n, n), is their covariance, and ``given`` is the body in the
-    message. Poles up to FARTHEST standard deviations are found. Variables with a singular covariance are not
+    message. Poles up to 12 standard deviations are found. Variables with a singular covariance are not
     checked, because a pole of one variable at a value of another one may be outside the values that they have
     together.
     """

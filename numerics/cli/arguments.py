@@ -66,7 +66,7 @@ def is_program(text: str) -> bool:
 
 
 def program_in(text: str) -> Program:
-    """Return the program that ``file.py:name`` names; this runs the file.
+    """Return the program that ``file.py:name`` names, after the file is run.
 
     The name is a :class:`~derive.program.Program`, or a function without arguments that returns one. Raises
     :class:`~numerics.errors.SpecError` if the text has no ``:name``, if the file does not exist or raises, or

@@ -172,7 +172,7 @@ def load_problem(
 
 
 def load_program(file: str) -> Program | None:
-    """Return the program that the argument names, or None for an experiment file; this runs a Python file."""
+    """Return the program that the argument names, after its file is run; None for an experiment file."""
     from numerics.cli.arguments import is_program, program_in
 
     return program_in(file) if is_program(file) else None
