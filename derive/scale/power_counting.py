@@ -1005,7 +1005,7 @@ def _growth(plain: Expr) -> tuple[Expr | None, int]:
 
     The degree is that of a homogeneous function, None for other functions. The second number is the lowest
     power in the expansion at zero, up to 3. It is 0 for higher ones, for homogeneous functions and for
-    functions with a kink or a jump.
+    functions that contain Max, Abs, Heaviside or sign.
     """
     argument = _SLOTS[0]
     with suppress(NotHomogeneous):

@@ -73,7 +73,7 @@ MPMATH = ({"DiracDelta": lambda *_: 0}, "mpmath")
 """Modules for numbers with many digits; a point at which a delta function is not zero is not evaluated."""
 
 CLOSE = 0.01
-"""Largest error of a measured power, which is more than a logarithmic factor causes."""
+"""Tolerance for measured powers; a logarithmic factor adds more, about 0.06, to the measured power."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Singularity:
     def has_mean(self) -> bool:
         """Whether the average with this singularity is finite: the power is less than one.
 
-        It must be less by more than CLOSE, the largest error of a measured power.
+        It must be less by more than CLOSE. A logarithmic factor adds about 0.06 to the measured power.
         """
         return self.power < 1 - CLOSE
 
@@ -97,7 +97,7 @@ class Singularity:
     def has_variance(self) -> bool:
         """Whether the integrand with this singularity has a finite variance: the power is less than 1/2.
 
-        It must be less by more than CLOSE, the largest error of a measured power.
+        It must be less by more than CLOSE. A logarithmic factor adds about 0.06 to the measured power.
         """
         return self.power < 0.5 - CLOSE
 
