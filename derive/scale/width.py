@@ -479,8 +479,8 @@ class Constraints(ConditionalResult):
     def maximal_update(self) -> dict[Expr, Expr]:
         """Return the exponents that satisfy all requirements, with a raw learning rate of order one (muP).
 
-        Raises :class:`NotApplicable` if no weight has a linear rule: with entrywise rules, weights have rates
-        of their own.
+        Raises :class:`NotApplicable` if no exponents satisfy them, and if no weight has a linear rule: with
+        entrywise rules, weights have rates of their own.
         """
         family = self.family()
         if not self.of(RAW_RATE):
@@ -621,7 +621,7 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     An exponent of a family of weights has one value for all layers (``a_W``), or one for each layer
     (``a_W(1)``), which is used if both are given; the depth must then be a number. Exponents without a value
     stay symbolic. Raises NotApplicable for names of no exponent, for layers that do not exist, and for a
-    program without symbolic exponents.
+    program without symbolic exponents, and as :func:`.exact` does for values that are not numbers.
     """
     require_type(program, Program, "with_exponents", "a program")
     by_name = {key: exact(key, v) for key, v in _by_name(program, values).items()}

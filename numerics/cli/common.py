@@ -483,7 +483,7 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
     """Return the status and a table of the losses at ``rows`` output times, or at all if there are fewer.
 
     The times are evenly chosen, both ends included. For a series in gamma0 the columns are the coefficients
-    of the training loss, its value at one gamma0 and the truncation error.
+    of the training loss and, if the result has them, its value at one gamma0 and the truncation error.
     """
     series = "order" in result.coords
     columns = _series_columns(result) if series else {}

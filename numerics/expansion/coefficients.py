@@ -319,7 +319,8 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 def symbolic(problem: Problem) -> Program:
     """Return the program of a problem at symbolic depth L, with the symbol ell for the layer.
 
-    The program is returned unchanged if a form that holds for every depth is not found, as for one layer.
+    Experiments, and problems with a ``family``, have this form. Any other program is returned unchanged if a
+    form that holds for every depth is not found, as for one layer.
     """
     if problem.experiment is not None:
         written, trained = program_of(problem.experiment), problem.program
