@@ -704,7 +704,10 @@ def _unite_ranges(reading: Reading) -> None:
 
 
 def _united(a: Application, same: list[Application]) -> tuple[IndexRange, ...]:
-    """Return the ranges of the vector of ``a`` that contain those of all uses ``same``."""
+    """Return the ranges of the vector of ``a``, extended to contain those of all uses ``same``.
+
+    Raises ProgramError if the order of their ends is not known.
+    """
     ranges = []
     for n, r in enumerate(a.vector.ranges):
         lowest, highest = r.lower, r.upper

@@ -199,7 +199,8 @@ class _Translation:
         """Return the right-hand side of a field's equation ``e`` in the notation of Tensor Programs.
 
         ``d`` is the field's definition in the program. The response terms of a product W x are replaced by
-        the symbol ``Dot(W x)``, whose equation is appended to ``dots``.
+        the symbol ``Dot(W x)``, whose equation is appended to ``dots``. Raises NotApplicable for a response
+        term that belongs to no product.
         """
         terms: list[Expr] = []
         # A product may have a factor in the definition d, and may stand in a sum. The response terms of the

@@ -358,6 +358,8 @@ def fluctuations(program: Program) -> Fluctuations:
         pairs of units (rules that act on each entry), matrices correlated with their transposes, or units
         with attributes. Also for other expressions for which fluctuations are not derived; the message names
         them.
+    ProgramError
+        As :func:`derive.theory.mean_field` raises it.
 
     Examples
     --------

@@ -131,7 +131,8 @@ def path_integral(program: Program) -> PathIntegral:
     Returns
     -------
     PathIntegral
-        Steps of the path integral.
+        Steps of the path integral. They are derived when they are first used, and then raise ProgramError as
+        :func:`derive.theory.mean_field` does.
 
     Raises
     ------

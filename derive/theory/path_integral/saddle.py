@@ -211,7 +211,7 @@ class SaddlePoint:
 
         The source enters the exponent through ``coupling``, so ``d exp/d source = slope * hat * exp``;
         integrated over the fields this gives ``<a hat> = <d a / d source> / slope`` (Stein's lemma without an
-        inverse, D.43).
+        inverse, D.43). Raises ValueError for an average without the hatted field.
         """
         past = q.other.past(q.leg.use.indices).beside(q.leg)
         slope = functional_derivative(self.coupling(q.other), past.source, past.limits) / past.hat
