@@ -27,7 +27,8 @@ def losses(theory: TheoryData, noise: Expr | int = 0) -> Mapping[str, Expr]:
     They are the values of ``train_loss`` and ``test_loss`` at time t. ``noise`` is the standard deviation of
     the label noise, used only if the program has no samples. Raises NotApplicable if the samples are given,
     if the loss is not the mean square of one vector, if the error is not linear in data and noise, or if the
-    theory has no correlation for the mean square.
+    theory has no correlation for the mean square. Raises ProgramError if ``noise`` is no expression, or
+    negative.
     """
     noise = expression(noise, "noise")
     NONNEGATIVE.require(noise, "noise")

@@ -206,8 +206,8 @@ class Grid:
 
         ``folder`` keeps outcomes; it is created if it is missing, but not the folder above it. ``kernels``
         are the two-time kernels in results. Raises SpecError for a combination that is not a valid
-        experiment, for a key without values or with a value twice, for two keys with the same last part, and
-        for a folder that is a file or cannot be made.
+        experiment, for a key without values or with a value twice, for two keys with the same last part, for
+        a folder that is a file or cannot be made, for unknown ``kernels``, and as :func:`_values_by_key`.
         """
         require_choice("kernels", kernels, get_args(KeptKernels))
         values = _values_by_key(over)

@@ -86,8 +86,8 @@ def series(experiment: Experiment, order: int) -> Expansion:
     Raises
     ------
     SpecError
-        For a negative order, if the theory has no such series, and if the derivation is estimated to take
-        longer than ``solver.hours``.
+        For an order that is negative or not an integer, if the theory has no such series, and if the
+        derivation is estimated to take longer than ``solver.hours``.
     """
     check_order(order)
     experiment.require_linear_rule("the expansion in gamma0")
@@ -164,8 +164,8 @@ def expand(
     Raises
     ------
     SpecError
-        For a negative order, for missing numbers, arrays and times, if the theory has no series, and if the
-        computation is estimated to take longer than ``solver.hours``.
+        For an order that is negative or not an integer, for missing numbers, arrays and times, if the theory
+        has no series, and if the computation is estimated to take longer than ``solver.hours``.
     Diverged
         If the learning rate is too large for the lazy network, if rounding errors of an order are too large,
         or if outputs are too small for floating-point numbers.
