@@ -106,9 +106,9 @@ def largest_rate(
     Rates are halved or doubled from ``training.learning_rate`` (0.1 if it is missing) until one is stable and
     its double is not, then bisected.  A rate slightly above the limit needs many steps to show: the answer
     decreases towards its limit as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for
-    a flow, without ``training.steps``, for a learning rate that changes in time and for a negative ``rtol``,
-    and :class:`~numerics.errors.NotConverged` if no such pair of rates is found within a factor 2^60 of the
-    given rate (2^10 with ``settle``).
+    a flow, without ``training.steps``, for a learning rate that changes in time and for an ``rtol`` that is
+    negative or not finite, and :class:`~numerics.errors.NotConverged` if no such pair of rates is found
+    within a factor 2^60 of the given rate (2^10 with ``settle``).
 
     >>> from numerics.experiment import Experiment
     >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},

@@ -609,7 +609,8 @@ def has_words(source: Expandable) -> bool:
 def closure_of(problem: Problem) -> LinearClosure | None:
     """Return the closure of a linear network with one output on given samples.
 
-    Returns None for another network, and if the closure cannot be expanded in products of kernels.
+    Returns None for other networks, for random data or several outputs, and if the closure cannot be expanded
+    in products of kernels.
     """
     if not problem.seen or problem.outputs > 1:
         return None
