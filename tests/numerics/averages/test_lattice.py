@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp
 from scipy.special import erf
-from sympy import Matrix, Rational, exp, sqrt, symbols, tanh
+from sympy import Matrix, Rational, cos, exp, sqrt, symbols, tanh
 from sympy import erf as erf_
 from sympy import pi as pi_
 
@@ -255,6 +255,13 @@ def test_functions_that_grow_in_opposite_directions(growth: int, correlation: fl
     assert abs(found.value[0, 1] / exact - 1) < 1e-8
     assert abs(found.value[0, 1] - exact) <= found.error[0, 1] + 1e-13 * exact
     assert found.value[0, 0] == pytest.approx(1.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("frequency", [5, 14, 20, 40, 77])
+def test_fast_waves_are_no_constants(frequency: int) -> None:
+    """A wave with two oscillations from point to point was constant on the lattice and its shifted copy."""
+    found = tensor([cos(frequency * u)], [[1.0]])
+    assert found.value[0] == pytest.approx(np.exp(-(frequency**2) / 2), abs=1e-9)
 
 
 @pytest.mark.parametrize("overlap", [1e-3, 1e-14, 5e-18])
