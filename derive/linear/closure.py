@@ -470,7 +470,7 @@ class _Block:
         return a * middle * transpose(b)
 
     def covariances(self) -> list[Eq]:
-        """Return for each correlation function of the layer the equation that gives it as a sum of words."""
+        """Return, for each correlation function of the layer, an equation with a sum of operator words."""
         equations = []
         for q in self.c.theory.correlations():
             place = q.symbol.args[0]

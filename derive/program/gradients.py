@@ -588,8 +588,8 @@ class Gradients:
 
         Beyond the end of its range a periodic index continues at the other end: for ``p * h(p + 1)`` the
         gradient would contain ``p - 1`` = 0 in place of the last value. Arrays of constants are read as
-        periodic in gradients, and do not raise. A Kronecker delta does not raise either if the argument of
-        the target is in its range where the delta is one.
+        periodic in gradients, and do not raise. A Kronecker delta does not raise if, wherever it is
+        one, the index of the quantity (p + 1 in h(p + 1)) is in its range.
         """
         runs, label = dict(use.runs), spelled(self._shown(use.by, dict(use.runs)))
         in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]

@@ -1143,7 +1143,8 @@ class _Assembly:
         rhs = written(d.rhs, {r.index for r in d.ranges}, False)
         if rhs == d.rhs:
             return d
-        # factors that are equal for all units, except averages, go in front of sums
+        # Factors that are equal for all units move in front of sums over indices, such as samples. Means stay
+        # inside of these sums.
         return replace(
             d,
             rhs=drawn_out(self.graph.tidy(rhs), lambda x: not self.graph.varies(x) and not x.has(Mean)),

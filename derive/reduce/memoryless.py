@@ -441,7 +441,8 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
     """Return the kernel of a term, a sum over past times s, as a sum of products.
 
     The result lists pairs: (factor of the product that depends on t, the whole product). Raises NotApplicable
-    if this factor contains s too, or if a function of t, such as a field or kernel, stands in the sum.
+    if this factor contains s too, or if the sum contains a field, a kernel or another undefined function of
+    t. A factor in closed form, such as ``exp(-(t - s))``, may depend on t.
     """
     products = []
     for a in sorted((x.coefficient * x.kernel * x.field).atoms(AppliedUndef), key=str):

@@ -59,7 +59,8 @@ class Share:
     ``site`` is the layer of the field that the weight enters, None for a readout, and ``layers`` the range of
     the family, empty for a single weight. ``contraction`` is ``W . df/dW``, the sum over the entries of the
     weight, as an average over units. ``curvature`` is the sum of ``d^2 f/dW_ij^2`` over the entries, in units
-    in which noise of strength D adds ``D dt`` to the variance of an entry.
+    in which the initial variance of an entry is 1. Noise of strength D then adds ``D dt`` to the variance of
+    an entry.
     """
 
     weight: str

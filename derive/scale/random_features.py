@@ -233,9 +233,9 @@ class RandomFeatures(ConditionalResult):
     def _order_one(self, e: Expr, size: Symbol) -> Powers:
         """Return the coefficient of 1/size in a loss ``e``, as powers of time.
 
-        ``e`` is ``z z'`` times the Laplace transform of the loss at the rates of two times, and ``size`` is N
-        or P. Raises NotApplicable unless each term is a sum over modes, or its product with a sum over
-        targets.
+        ``e`` is ``z z'`` times the Laplace transform of the loss, where z and z' are the rates of the two
+        times. ``size`` is N or P. Raises NotApplicable unless each term contains exactly one sum over modes
+        without the target, and at most one with the target.
         """
         coefficient = expand(limit(size * (e - limit(e, size, oo)), size, oo))
         terms: list[Power] = []

@@ -323,8 +323,8 @@ def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:
 def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
     """Return ``e``, which holds for all layers of a range, with layers counted from the first one as 0.
 
-    For example, ``h(ell)`` for the layers 2..L becomes ``h(ell + 2)``. ``ranges`` contains the range of
-    ``ell``; without it ``e`` is returned unchanged.
+    For example, ``h(ell)`` for the layers 2..L becomes ``h(ell + 2)``. ``ranges`` may contain the range
+    of ``ell``. If it does not, ``e`` is returned unchanged.
     """
     r = next((r for r in ranges if r.index == ell), None)
     return e if r is None else e.xreplace({ell: ell + r.lower})

@@ -177,7 +177,7 @@ class _FamilySearch:
                 self.known[_key(atom)] = values[0].xreplace(defined_arguments) if values else S.Zero
 
     def substituted(self, e: Expr) -> Expr:
-        """Return ``e`` with the values found so far for order parameters beyond their range of layers."""
+        """Return ``e`` with order parameters at layers outside their range replaced by known values."""
 
         def value(a: Expr) -> Expr:
             arguments = self.parameters[str(a.func)].symbol.args[1:]

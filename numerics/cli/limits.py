@@ -62,7 +62,8 @@ def early_time(
 
     The critical learning rate is printed too: above it, the test loss rises in the first step. If
     network.depth is "L", only formulas are printed. FILE may be a program: then numbers are printed if --set
-    gives one for each symbol.
+    gives one for each symbol. A formula with the root q of an equation takes no numbers; give the program an
+    integer depth or center=True.
     """
     program = load_program(file)
     from numerics.analysis import limits as of

@@ -184,7 +184,7 @@ class AtStrength(SeriesAlgebra):
 def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOperator | None:
     """Return ``(1 - loop)^-1 x`` for operators given as arrays; None stands for zero.
 
-    ``loop`` is dense in time and causal.
+    ``loop`` is None or a :class:`Dense` operator. One linear system is solved for all times together.
     """
     if loop is None or x is None:
         return x

@@ -574,12 +574,19 @@ class Problem:
 
     @property
     def positions(self) -> bool:
-        """Whether units of a layer have positions, as in a convolution."""
+        """Whether fields have exactly one index besides those of layer, sample, output and time.
+
+        Mostly this index numbers positions within a layer, as in a convolution; it may count steps or
+        experts.
+        """
         return self.program.roles.position is not None
 
     @cached_property
     def by_sample(self) -> bool:
-        """Whether backward fields differ between samples; in a linear network they do not."""
+        """Whether the order parameter ``G``, the correlation of gradients, has an index of samples.
+
+        It is false for a linear network, and for a program without an order parameter of this name.
+        """
         stated = general(integrated(self.program), self.reductions).order_parameters
         return any(q.symbol.has(mu) for q in stated if q.name == GRADIENT_KERNEL)
 

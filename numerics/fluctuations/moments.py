@@ -293,7 +293,7 @@ class OrderParameterMoments:
         return axes, self.builder.on_grid(terms, grid)
 
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return one axis for each index and time of an order parameter that other equations use.
+        """Return the axes of an order parameter that is no observable: one for each index and each time.
 
         Values of an index are all from the smallest to the largest at which the order parameter exists; those
         of a time are all times of the theory.

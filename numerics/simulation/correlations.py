@@ -358,9 +358,10 @@ def _require_vector(name: str, e: Expr, vector: CorrelationVector) -> None:
 
 
 def read_vector(binder: Binder, reading: FormulaReaders, e: Expr) -> CorrelationVector:
-    """Return the expression ``e``, a vector or number of the program, with formulas at all index values.
+    """Return the vector or number ``e`` of the program as formulas, one for each set of index values.
 
-    Raise ValueError if its entries are units of several populations.
+    Sets of values at which ``e`` is not defined are left out. Raise ValueError if its entries are units of
+    several populations.
     """
     e = named(e, binder.functions)
     values = _index_values(binder, e)

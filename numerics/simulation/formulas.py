@@ -196,7 +196,7 @@ class Binder:
     def evaluated(self, e: Expr, env: IndexValues) -> Leaf:
         """Return the leaf of a function of indices that SymPy evaluates, such as a list of widths.
 
-        A leaf is a value that a formula reads from the state of the networks. Raise ValueError if SymPy does
+        A leaf is a value that a formula reads, such as a field or a constant. Raise ValueError if SymPy does
         not evaluate the function at the index values ``env``.
         """
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
@@ -207,7 +207,7 @@ class Binder:
     def symbol(self, e: Symbol, env: IndexValues) -> Leaf:
         """Return the leaf of a symbol: an index, a weight, the time or a number.
 
-        A leaf is a value that a formula reads from the state of the networks. Raise ValueError for a symbol
+        A leaf is a value that a formula reads, such as a field or a constant. Raise ValueError for a symbol
         without a value.
         """
         if e in env:
@@ -223,7 +223,7 @@ class Binder:
     def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
         """Return the leaf of the vector of weights ``name`` with the index values ``key``.
 
-        A leaf is a value that a formula reads from the state of the networks.
+        A leaf is a value that a formula reads, such as a field or a constant.
         """
         v = self.vectors[name]
         return CurrentParameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
@@ -244,7 +244,7 @@ class Binder:
     def product(self, e: Product, env: IndexValues) -> Leaf:
         """Return the leaf of a product of a matrix with a vector, at the index values ``env``.
 
-        A leaf is a value that a formula reads from the state of the networks.
+        A leaf is a value that a formula reads, such as a field or a constant.
         """
         m = gaussian(self.program.matrix_of(e))
         key = tuple(self.values.integer(x, env) for x in e.matrix.args)
@@ -258,7 +258,7 @@ class Binder:
     def total(self, e: Sum, env: IndexValues) -> Leaf:
         """Return the leaf of a sum over indices, at the values ``env`` of the other indices.
 
-        A leaf is a value that a formula reads from the state of the networks. Raise ValueError for a sum over
+        A leaf is a value that a formula reads, such as a field or a constant. Raise ValueError for a sum over
         past times.
         """
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))

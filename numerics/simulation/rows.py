@@ -116,7 +116,7 @@ class Bound:
     def all_leaves(self) -> Iterator[Any]:
         """Yield the leaves of the formula, also those inside of its products, means and sums.
 
-        A leaf describes a value that the formula reads from the state of the networks.
+        A leaf describes a value that the formula reads: a field, a weight, a product, a mean or a constant.
         """
         for x in self.leaves:
             yield x
@@ -299,7 +299,7 @@ class FormulaReaders:
     def leaves(self, leaves: Sequence[Any]) -> NetworkReader:
         """Return a reader of several leaves, one row for each.
 
-        A leaf describes a value that a formula reads from the state of the networks. A reader is a function
+        A leaf describes a value that a formula reads, such as a field or a constant. A reader is a function
         from the state to an array (networks, rows, units). The leaves are the same argument of several
         formulas.
         """
@@ -322,7 +322,7 @@ class FormulaReaders:
     def _alike(self, x: Any) -> Hashable:
         """Return a key for the leaf ``x``; leaves with equal keys are read together.
 
-        A leaf describes a value that a formula reads from the state of the networks.
+        A leaf describes a value that a formula reads, such as a field or a constant.
         """
         if isinstance(x, FieldOrNumber):
             return FieldOrNumber, x.first, self.layout.rows[x.key][0]

@@ -267,7 +267,10 @@ class _Survey:
 
 
 def _require_averages(problem: Problem) -> None:
-    """Raise SpecError if an average in the theory of a problem does not exist."""
+    """Raise SpecError if a singularity of its integrand, such as ``|h|^-1``, makes an average infinite.
+
+    Averages with responses are not tested, nor averages that are infinite because the integrand grows with h.
+    """
     for x in singularities(problem.theory):
         if not x.has_mean:
             reason = f"{x}, an average that does not exist: every number of paths gives another value"

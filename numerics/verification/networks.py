@@ -729,8 +729,9 @@ def _of_the_file(
 ) -> list[str]:
     """Return notes that apply to experiment files only.
 
-    They state by how much ratios of layer sizes change when sizes are rounded to whole units and, if the
-    theory has a finite width of its own and networks were trained, how accurate it is at this width.
+    The first note has the largest relative change of a ratio of sizes (layers, samples, batch) by rounding to
+    whole units. It is left out without a change and for power-law data. If the theory has a finite width of
+    its own and networks were trained, further notes say how accurate it is at this width.
     """
     words = []
     if experiment.spec.kind != "power-law":

@@ -854,8 +854,8 @@ class FromWords(OperatorValues):
         else:
             # The first letter of the word is a constant kernel K or a transpose, and the letters to its right
             # are transposes, as in the word K a^T b^T. Such a word is multiplied from the left: first K a^T,
-            # then its product with b^T. A product of two operators needs a first operator that is causal and
-            # not a transpose, or a second operator that is a transpose.
+            # then its product with b^T. If the second operator of a product is a transpose, the first must be
+            # a transpose or not causal; otherwise the first must be causal and not a transpose.
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
         if self.errors_known(ls):

@@ -406,9 +406,9 @@ def _tangent_products(
             f"forests({x!r}, {n})" for x in dict.fromkeys(x for y in laws.site.tangent for x, _ in y.factors)
         )
         raise KeyError(
-            f"order {n} of the tangent kernel does not contain the forest that is given as shape (by "
-            "default 1, the forest of order 0): give a sum over times that this order contains, such as "
-            f"one of the expansion's {names}"
+            f"order {n} of the tangent kernel does not contain the forest (iterated sum over times) "
+            "that is given as shape (by default 1, the forest of order 0): give one that this order contains, "
+            f"such as one of the expansion's {names}"
         )
     return products
 

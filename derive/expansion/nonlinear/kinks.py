@@ -229,8 +229,8 @@ class KinkExpansion(Expansion):
     def drift(self) -> Expr:
         """Covariance ``<xi(t) xi(s)>`` of the change in time of the source u of sample kappa.
 
-        The change is ``|gamma0|`` xi. The covariance follows from order 2 of that of u, and is zero with one
-        hidden layer.
+        The change of u since time 0 is ``|gamma0|`` xi. Its covariance follows from the coefficient of
+        gamma0^2 in the covariance of u, and is zero with one hidden layer.
         """
         if not self.drifts:  # with one hidden layer the source u is the data and does not change
             return S.Zero

@@ -218,8 +218,9 @@ class _Reader:
         kernel = self.kernel(u.covariance, u.symbol.args[0])
         if kernel is None:
             raise NotApplicable(
-                f"the covariance <{u.symbol} {u.partner}> = {u.covariance} must be one order parameter, as "
-                "with initial variance 1 and without weight decay and noise"
+                f"the covariance <{u.symbol} {u.partner}> = {u.covariance} must be one order parameter, one "
+                "kernel of the data or the number 1, as with initial variance 1 and without weight decay and "
+                "noise"
             )
         return kernel
 

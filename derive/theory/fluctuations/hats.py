@@ -18,7 +18,9 @@ from derive.calculus.symbols import spelled
 
 
 class Hatted(Expr):
-    """Conjugate of a field; in an average, a derivative by a perturbation.
+    """Conjugate of a field, times -i.
+
+    In an average it is the derivative of all other factors by a perturbation of the equation of the field.
 
     Parameters
     ----------

@@ -228,7 +228,8 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
         bare = next((y for y in x.expr.atoms(AppliedUndef) if y in factors), None)
         if bare is not None and x.expr != bare * factors[bare]:
             raise NotApplicable(
-                f"the term {x.expr} contains the source {bare}, but is not its product with {factors[bare]}"
+                f"the term {x.expr} contains the source {bare}, but is not its product with {factors[bare]}: "
+                "this source may only occur in that product"
             )
 
     def term(x: Term) -> Term:

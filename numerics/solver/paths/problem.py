@@ -547,8 +547,9 @@ class _Attempt:
         """
         numbers, watched = list(numbers), []
         # If the replicas have half as many paths as those of `beside`, both are solved in one march
-        # (`joined`). Replicas with half as many paths only show the bias of losses and errors, so that their
-        # kernels are not computed.
+        # (`joined`). Replicas with half as many paths only show the bias of watched values. If the program has
+        # a recognised output, their kernels are therefore not computed; otherwise `by_author` keeps their
+        # correlations.
         joined = 2 * samples == self.beside[0]
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None
@@ -597,9 +598,10 @@ class _Attempt:
         return numbers_of_author(self.problem, self.early(found), 1)
 
     def early(self, found: ArraysByMember) -> ArraysByMember:
-        """Return the scalars in the solutions ``found``, by key, with axes (replicas, output times, indices).
+        """Return the scalars in the solutions ``found``, by key, with axes (replicas, times, indices).
 
-        For a flow they are read at the output times of the grid from their values at its nodes.
+        The times of a rule in steps are all steps. The times of a flow are the output times of its grid; the
+        scalars are read there from their values at the nodes.
         """
         numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
         if self.grid is None:
