@@ -205,8 +205,8 @@ class _Translation:
         terms: list[Expr] = []
         # A product may have a factor in the definition d, and may stand in a sum. The response terms of the
         # product have this factor as `coefficient`. The first ranges of these terms are those of the sum,
-        # unless the matrices of the sum act together as one (`summed`). The factor and the sum over these first ranges stand in
-        # front of the symbol Dot, which belongs to the product alone.
+        # unless the matrices of the sum act together as one (`summed`). The factor and the sum over these
+        # first ranges stand in front of the symbol Dot, which belongs to the product alone.
         response_terms: dict[tuple[Product, Expr, tuple[IndexRange, ...]], list[Expr]] = {}
         wholes: dict[Product, Expr] = {}
         for x in e.terms:

@@ -631,10 +631,10 @@ class RateLimit(Finite):
         The closed form.
     exponent, rate, crossover, neglected : float or None
         Power of nu; largest rate; nu at which the leading powers of rich and lazy rates are equal; relative
-        size of the terms that the closed form neglects.  The rate of rich training is the leading power of nu.  The rate of lazy
-        training is not the closed form: it is 2 divided by the largest eigenvalue of the kernel, whose
-        distribution is derived at the file's width, while the closed form assumes a semicircle, as for wide
-        layers.
+        size of the terms that the closed form neglects.  The rate of rich training is the leading power of
+        nu.  The rate of lazy training is not the closed form: it is 2 divided by the largest eigenvalue of
+        the kernel, whose distribution is derived at the file's width, while the closed form assumes a
+        semicircle, as for wide layers.
     kernel : tuple of str
         Conditions of that eigenvalue; empty for rich training.
     """
@@ -662,7 +662,7 @@ class RateLimit(Finite):
         return f"the {self.form.regime} formula does not hold for these numbers: {size}"
 
     def numbers(self) -> dict[str, Any]:
-        """Return, by name, the largest learning rate, its power of nu, nu at the crossover, and notes on them.
+        """Return, by name, the largest learning rate, its power of nu, nu at the crossover, and notes.
 
         Here nu is the ratio N/D of width to input dimension. At the crossover the leading powers of nu in the
         largest rates of rich and lazy training are equal. Each of the three has a number, or None, and a

@@ -407,8 +407,8 @@ def _tangent_products(
         )
         raise KeyError(
             f"order {n} of the tangent kernel does not contain the forest (iterated sum over times) "
-            "that is given as shape (by default 1, the forest of order 0): give one that this order contains, "
-            f"such as one of the expansion's {names}"
+            "that is given as shape (by default 1, the forest of order 0): give one that this order "
+            f"contains, such as one of the expansion's {names}"
         )
     return products
 

@@ -547,8 +547,8 @@ class _Attempt:
         """
         numbers, watched = list(numbers), []
         # If the replicas have half as many paths as those of `beside`, both are solved in one march
-        # (`joined`). Replicas with half as many paths only show the bias of watched values. If the program has
-        # a recognised output, their kernels are therefore not computed; otherwise `by_author` keeps their
+        # (`joined`). Replicas with half as many paths only show the bias of watched values. If the program
+        # has a recognised output, their kernels are therefore not computed; otherwise `by_author` keeps their
         # correlations.
         joined = 2 * samples == self.beside[0]
         later = self.waiting.pop((samples, len(numbers)), None)
