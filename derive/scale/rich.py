@@ -533,11 +533,13 @@ def transform(q: Any, at: Any) -> Expr:
 def product_transform(q: Any, r: Any, at: Any) -> Expr:
     """Return the Mellin transform ``int x^(s-1) F_q F_r dx`` at ``s = at``, continued beyond ``-2 < s < 0``.
 
-    Integration over x gives ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square, which
-    is the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
-    Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F. The result can
-    be ``nan`` where s, ``s + q`` or ``s + r`` is an integer, because several terms have poles there. For q
-    and r that differ and are not zero, it is always ``nan`` if ``s + q`` or ``s + r`` is an integer.
+    ``F_q`` is :func:`profile`, the learnt fraction of the target of a mode. Integration over x gives
+    ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square. The square is the triangle
+    ``u + v < 2`` without two corners: in one corner u exceeds 1, in the other v does. In the triangle and in
+    each corner both integrals are Euler integrals. :func:`check_transforms` verifies the closed form with the
+    equation of F. The result can be ``nan`` where s, ``s + q`` or ``s + r`` is an integer, because several
+    terms have poles there. For q and r that differ and are not zero, it is always ``nan`` if ``s + q`` or
+    ``s + r`` is an integer.
 
     >>> import mpmath
     >>> q, at = 0.125, -0.5

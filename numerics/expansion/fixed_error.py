@@ -343,8 +343,9 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     before = first.output()
     for x in sorted(x for x in inner if x[0] not in narrow):
         # `narrow` names the correlations that have resummed values. The other correlations x are evaluated
-        # from these values. Below, `without(narrow)` removes the values, and the equations give the
-        # correlations in `narrow` anew.
+        # here from these values, and are kept. Below, `without(narrow)` removes only the resummed values. The
+        # equations then give the correlations in `narrow` a second time. The change of the output is its
+        # error.
         first.at(*x)
     following = first.without(narrow)
     given = {x: following.at(*x) for x in inner if x[0] in narrow}

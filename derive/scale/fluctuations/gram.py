@@ -394,7 +394,7 @@ class _SampleRecursion:
     def observable(self, q: FluctuatingParameter, at: dict[Expr, Expr]) -> Expr:
         """Return the function of one unit's fields whose average over units is the observable ``q``.
 
-        ``at`` has the numbers of its indices; both times are equal.
+        ``at`` maps each index of ``q`` to its number. The two times of ``q`` are set equal.
         """
         body = self.number(substitute(q.function, at)).doit().xreplace({s: t})
         units = {}

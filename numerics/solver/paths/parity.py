@@ -126,7 +126,10 @@ class _SignsAtStart:
                 self.known |= dict.fromkeys(block, ODD if group in self.groups else EVEN)
 
     def _is_odd(self, source: MemberKey) -> bool:
-        """Return whether the covariance of a source is an average of products of two odd quantities."""
+        """Return whether the covariance of a source contains an average of a product of two odd quantities.
+
+        A quantity is odd if it changes sign when the sources of ``groups`` change sign.
+        """
         entries = self.model.entries_of_variance[source]
         pairs = [(c.first, c.second) for e in entries for c in _correlations(e) if c.second]
         return any(self.known.get(one) == self.known.get(other) == ODD for one, other in pairs)

@@ -866,8 +866,8 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
         if asked == "jacobian" and "jumps" in kinds:
             raise ValueError(
                 f"responses = 'jacobian' cannot give {name_of(n)}, because a function between the source "
-                "and the field jumps; use responses = 'stein' or 'auto', unless the theory has been edited "
-                "to leave out responses at equal times"
+                "and the field jumps; use responses = 'stein' or 'auto'. If the theory has been edited to "
+                "leave out responses at equal times, no choice of responses gives this one"
             )
         ended = any(_ends_before_present(model, n, c) for c in ways)
         if ended and (asked == "stein" or "jumps" in kinds):
