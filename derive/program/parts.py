@@ -375,8 +375,9 @@ def ranges_of_family(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ..
 def _needed_positions(program: Parts) -> dict[str, set[int]]:
     """Return, for each field or scalar by name, the positions of the arguments on which it depends.
 
-    These are the layer, the time, positions at which a definition has no plain symbol, as ``m(2, t)``, and
-    those on which data depend, directly or through other quantities. Indices over which the loss is summed
+    These are the layer, the time, positions at which a definition has no plain symbol, as ``m(2, t)``,
+    positions at which several definitions have different ranges, and those on which data depend, directly or
+    through other quantities. Indices over which the loss is summed
     are kept too if the loss would otherwise not depend on them.
     """
     names = {x.name for x in program.fields} | set(program.scalars)
@@ -385,6 +386,7 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
     for d in program.definitions:
         first = {0} if d.name in layered else set()
         used_positions[d.name] |= first | {i for i, x in enumerate(d.lhs.args) if x == t or not x.is_Symbol}
+        used_positions[d.name] |= _positions_of_parts(program, d.name)
 
     used_positions = _with_dependences(program, used_positions)
     loss = expression(program.loss or 0)
@@ -395,6 +397,19 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
             for a in loss.atoms(AppliedUndef):
                 used_positions.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
     return _with_dependences(program, used_positions)
+
+
+def _positions_of_parts(program: Parts, name: str) -> set[int]:
+    """Return the positions of arguments at which the definitions of a quantity have different ranges.
+
+    An example is ``z(p)``, which is defined for p = 1..2 by one expression and for p = 3..4 by another one.
+    """
+    parts = [d for d in program.definitions if d.name == name]
+    ranges = [{r.index: (r.lower, r.upper) for r in d.ranges} for d in parts]
+    counts = range(min(len(d.lhs.args) for d in parts))
+    return {
+        i for i in counts if len({at.get(d.lhs.args[i]) for d, at in zip(parts, ranges, strict=True)}) > 1
+    }
 
 
 def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange, ...]:

@@ -24,7 +24,7 @@ from sympy.printing.repr import ReprPrinter
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.pairs import Copy, EntryStep, PairMean
-from derive.calculus.symbols import ell, s, t
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.program.language import Mean, Product
 from derive.program.spectral import SpectralEntry
@@ -214,10 +214,20 @@ class View:
 
     @cached_property
     def ordered(self) -> frozenset[Symbol]:
-        """Indices that number fields computed one after another, as the steps of a recurrent network."""
+        """Indices whose ranges are printed, beside the range of layers.
+
+        They number fields computed one after another, as the steps of a recurrent network, or have different
+        ranges in several equations of one quantity.
+        """
         fields = {x.name for x in self.theory.program.fields if x.ordered}
         ordered_definitions = [d for d in self.theory.program.definitions if d.name in fields]
-        return frozenset(r.index for d in ordered_definitions for r in d.ranges if d.lhs.args[0].has(r.index))
+        shown = {r.index for d in ordered_definitions for r in d.ranges if d.lhs.args[0].has(r.index)}
+        ranges: dict[tuple[str, Symbol], set[IndexRange]] = {}
+        for e in (*self.theory.equations, *self.theory.scalars):
+            for r in e.ranges:
+                if e.symbol.has(r.index):
+                    ranges.setdefault((e.name, r.index), set()).add(r)
+        return frozenset(shown | {index for (_, index), several in ranges.items() if len(several) > 1})
 
     @cached_property
     def route(self) -> PathIntegral:
@@ -344,7 +354,8 @@ class View:
 def displayed(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEquation:
     """Return an equation, a source or an order parameter in the form in which it is printed.
 
-    ``ordered`` are indices of ordered fields; a range of one of them is printed like a range of layers.
+    ``ordered`` are further indices whose range is printed like a range of layers (see
+    :attr:`View.ordered`).
     """
     if isinstance(x, DisplayedEquation):
         return x
