@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from derive.errors import NotDerived
+from derive.errors import NotDerived, ProgramError
 from numerics.errors import NumericsError, SpecError, memory_there
 
 BAD_INPUT = 2
@@ -54,7 +54,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     """Return the message and the exit status of the command for an exception that ended it."""
     if isinstance(error, SpecError):
         message, status = f"{error}", BAD_INPUT
-    elif isinstance(error, NotDerived):
+    elif isinstance(error, NotDerived | ProgramError):
         message, status = f"program: {error}", BAD_INPUT
     elif isinstance(error, NumericsError):
         message, status = f"{type(error).__name__}: {error}", NO_RESULT

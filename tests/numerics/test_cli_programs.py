@@ -175,3 +175,26 @@ def test_a_series_and_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_program_without_gamma0_has_no_series(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["expand", "net.py:perceptron", "--order", "2", *STEPS, "--set", "kappa=1"]) == 2
     assert "has a loss that contains no output" in capsys.readouterr().err
+
+
+def test_an_index_without_a_range_is_a_fault_of_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is found when the theory is derived, and was called a defect in dmft."""
+    file = tmp_path / "net.py"
+    file.write_text(
+        "from sympy import Function, S, Symbol\n"
+        "from derive.program import *\n"
+        "units, pixels = Population('units'), Population('pixels', given=True)\n"
+        "x, h, w = GivenVector('x', pixels, 'K_x'), Field('h', units), GaussianVector('w', units)\n"
+        "A, f, y = GaussianMatrix('A', units, pixels), Function('f'), Function('y')\n"
+        "samples, stray = (IndexRange(mu, S.One, P),), Symbol('nu', integer=True, positive=True)\n"
+        "lines = (Definition(h(mu, t), A @ x(stray), samples),\n"
+        "         Definition(f(mu, t), Mean(w.symbol * h(mu, t)) / gamma0, samples))\n"
+        "net = Network('net', (h,), lines, weights=(A, w), given=(x,))\n"
+        "program = net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))\n"
+    )
+    assert run(["derive", f"{file}:program"]) == 2
+    said = capsys.readouterr().err
+    assert "program: h(t) = A @ x(nu) contains the index nu, which has no range there" in said
+    assert "defect" not in said
