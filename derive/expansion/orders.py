@@ -622,9 +622,9 @@ class Expander(Expressions):
         """Return the series of an expression that the rules of sums, products and powers do not expand.
 
         Such expressions are the variable, sums over indices and integrals, fields and averages of the theory,
-        and given data. The result is None for all others, which the caller expands: a sum of terms, a
-        product, a power, a number or another symbol. Raises NotApplicable for a function of fields or of the
-        variable that is not a power series.
+        and other expressions of given data, such as roots. The result is None for all others, which the
+        caller expands: a sum of terms, a product, a power, a number, a given function or another symbol.
+        Raises NotApplicable for a function of fields or of the variable that is not a power series.
         """
         if x == self.variable:
             return [Integer(n == 1) for n in range(self.order + 1)]

@@ -281,7 +281,7 @@ class _EquationWriter:
             return None
 
     def errors(self) -> PrintedBlock:
-        """Yield (error, terms) for each order of the error, as an equation in time integrals of the error.
+        """Yield (error, terms) for each order of the error up to 2, as an equation in time integrals.
 
         If the error is not an affine function of the output with a number as slope, its order is given by
         orders of the output, whose equation in time integrals follows. Orders above 0 at which the output

@@ -368,8 +368,8 @@ def _regression(theory: Theory) -> Theory:
 
     Only the equations of v, Delta and h0 remain. In the equation of v, the residual, the terms with responses
     and memories are replaced by ``(q - 1) sum_(s<t) h0(s)``, where q is the fraction of the error that a step
-    leaves. Raises NotApplicable if v has no such terms or if one of them does not contain h0, if the fields
-    have an index of outputs, if the data are not isotropic, or if the remaining equations or covariances
+    leaves. Raises NotApplicable if v has no such terms or if one of them does not contain h0, if a field has
+    other indices than the time, if the program has attributes, or if the remaining equations or covariances
     contain quantities of the layers, as they do at finite width.
     """
     if theory.program.attributes:

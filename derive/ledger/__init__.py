@@ -118,7 +118,7 @@ class Entry:
     evidence: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a field is malformed, or if the verdict needs a field that is empty."""
+        """Raise ValueError if a field is malformed or does not fit the verdict."""
         self._require(_SOURCE.fullmatch(self.source), "source", "must be a name and a year")
         like = "must be like 16, F.2, Table 1, Figure 3, Algorithm 1, Lemma 4.3 or F.12 text"
         self._require(_NUMBER.fullmatch(self.number), "number", like)

@@ -368,8 +368,8 @@ class _Projection:
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
         """Return the sum ``sum_mu Delta_mu(t) e`` over the samples in ``r``: error times an expression.
 
-        If e contains an order parameter of the field h at time t, the sum is the order parameter of the
-        projection ``p = sum_mu Delta_mu h_mu``.
+        If the factor of e that depends on mu is an order parameter of the field h at time t, the sum contains
+        the order parameter of the projection ``p = sum_mu Delta_mu h_mu`` in its place.
         """
         at = [x.index for x in self.channels]
         fixed, moving = e.as_independent(r.index, as_Add=False)
@@ -472,6 +472,6 @@ def _names(theory: Theory) -> set[str]:
 
 
 def _pair_of(q: OrderParameter, field: str) -> bool:
-    """Return whether an order parameter is a correlation of ``field`` with itself."""
+    """Return whether an order parameter is defined as an average of ``field`` alone, as ``<h(t) h(s)>``."""
     body = q.definition.args[0] if isinstance(q.definition, Average) else Add()
     return {str(a.func) for a in body.atoms(AppliedUndef)} == {field}

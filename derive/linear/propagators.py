@@ -52,12 +52,14 @@ k = Symbol("k", integer=True)
 
 @dataclass(frozen=True)
 class PerturbedSource:
-    """Gaussian source whose perturbation is followed: ``symbol`` at layer k, at primed indices and at time s.
+    """Gaussian source whose perturbation is followed.
 
-    ``ranges`` are those of the primed indices. ``layered`` says whether the source has a layer. ``layers`` is
-    the whole range of k, ``family`` the part of it in which the source has an equation with a symbolic layer,
-    and ``singles`` are the other layers; ``layers`` and ``family`` are None without a symbolic layer.
-    ``constant`` means that the source is one number for all times, so that its perturbation has no time.
+    ``symbol`` is the source at layer k (or at its only layer), at primed indices, and at time s (or at time 0
+    if it is constant). ``ranges`` are those of the primed indices. ``layered`` says whether the source has a
+    layer. ``layers`` is the whole range of k, ``family`` the part of it in which the source has an equation
+    with a symbolic layer, and ``singles`` are the other layers; ``layers`` and ``family`` are None without a
+    symbolic layer. ``constant`` means that the source is one number for all times, so that its perturbation
+    has no time.
     """
 
     name: str
@@ -343,8 +345,8 @@ class _CrossLayer:
         """Read the linear form and the perturbed sources.
 
         Raises NotApplicable if the theory is not linear, if a field is ordered (as in a recurrent network) or
-        is not one of the program, and if an equation contains attributes of other units or a part that is
-        neither a field nor a source.
+        is not one of the program, and if an equation contains an attribute with an index that its field
+        lacks, or a part without fields and sources.
         """
         if ordered := [x.name for x in theory.program.fields if x.ordered]:
             raise NotApplicable(
@@ -371,9 +373,10 @@ class _CrossLayer:
         self.fields_and_sources = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
 
     def _require_random(self, r: Row) -> None:
-        """Raise NotApplicable for units with different attributes, and for an equation with a number.
+        """Raise NotApplicable for attributes, and for a deterministic part, in an equation.
 
-        Averages would be sums over these units, and fields would have a part that is no response.
+        An attribute, a number of each unit, is refused if it has an index that the field of the equation
+        lacks: averages would be sums over such units. A deterministic part of a field is no response.
         """
         names = {x.name for x in self.theory.program.attributes}
         atoms = {a for x in r.terms for a in x.expr.atoms(AppliedUndef)}
@@ -425,7 +428,7 @@ class _CrossLayer:
         return field is not None and field.layered
 
     def perturbed_source(self, name: str) -> PerturbedSource:
-        """Return the source ``name`` at the layer k, primed indices and time s of its perturbation.
+        """Return the source ``name`` with the layer, indices and time of its perturbation.
 
         The result also contains the ranges of this layer and of these indices.
         """
@@ -875,8 +878,8 @@ UNIT = operator("unit")
 def _entries(r: Row) -> dict[LinearTerm, Expr]:
     """Return the kernels with which past and present fields enter an equation, as a dict.
 
-    Terms with the same field and the same sum over past times are added up. The key is the first of these
-    terms, and the value the sum of their kernels.
+    Terms with the same field and the same sums over indices and past times are added up. The key is the first
+    of these terms, and the value the sum of their kernels.
     """
     totals: dict[LinearTerm, Expr] = {}
     for x in r.actions:

@@ -233,7 +233,8 @@ class _Transforms:
     def rows(self) -> tuple[Row, ...]:
         """Return the equations of the fields of the theory.
 
-        Raises NotApplicable for layers, and for indices other than that of the unit.
+        Raises NotApplicable for a range of another index than that of the unit, such as a layer, and for a
+        field that the program does not have.
         """
         for r in self.form.rows:
             if any(x.index not in self.units for x in r.ranges) or r.name not in self.place:

@@ -348,12 +348,13 @@ def lion(
 
 
 def vectors_by_entries(program: Any) -> dict[str, str]:
-    """Return the input vectors that enter a weight with an entrywise rule: {name of vector: name of weight}.
+    """Return the given vectors on the rows or columns of a matrix with an entrywise rule.
 
+    The result maps the name of each such input vector to the name of the matrix.
     An entrywise rule, such as sign descent or Adam, is nonlinear in the gradient of each single weight. Its
     steps depend on the entries of the input vectors, not only on their inner products: with rotated inputs
-    the network is trained differently. A vector that enters several such weights is listed with the last of
-    them. The result is empty if no input vector enters such a weight.
+    the network is trained differently. A vector on the rows or columns of several such matrices is listed
+    with the last of them. The result is empty if there is no such vector.
 
     >>> from derive.program import mlp
     >>> from derive.program.entrywise import sign_descent, vectors_by_entries

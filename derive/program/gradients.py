@@ -212,8 +212,8 @@ class Gradients:
         def with_node(e: Product) -> Expr:
             """Return a matrix product with a named function in place of its vector, a function of fields.
 
-            A vector that is a multiple of one field stays as it is. Factors with an index that no field in
-            the vector has, such as ``c(p)``, are put in front of the product.
+            One field times a factor without scalars stays as it is. Factors with an index that no field
+            in the vector has, such as ``c(p)``, are put in front of the product.
             """
             number, vector = self._beside(e.vector, indices)
             return number * Product(e.matrix, e.transposed, self._node(d, vector, indices))
@@ -258,15 +258,15 @@ class Gradients:
         return outside, vector / outside
 
     def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
-        """Return a named function for ``vector``, made if needed; a multiple of one field stays as it is.
+        """Return a named function for ``vector``, made if needed; some vectors stay as they are.
 
         The named function, a vertex of the graph, stands for a function of fields such as ``phi(h)`` at its
-        indices. A vector without fields stays as it is too. ``d`` is the definition that contains the vector,
-        ``indices`` are those of the definition and its sums. Raises ProgramError if no field in the vector
-        has all indices of the vector, each in an argument of its own. A field that is summed inside of the
-        vector does not count, because its gradient would be summed once more. Raises ProgramError also for
-        fields at several layers of which one is a number, and for a shifted index that the vector contains as
-        a number or as the index of a weight.
+        indices. A vector without fields stays as it is, and so does one field times a factor without scalars.
+        ``d`` is the definition that contains the vector, ``indices`` are those of d and of its sums. Raises
+        ProgramError if no field in the vector has all indices of the vector, each in an argument of its own.
+        A field that is summed inside of the vector does not count, because its gradient would be summed once
+        more. Raises ProgramError also for fields at several layers of which one is a number, and for a
+        shifted index that the vector contains as a number or as the index of a weight.
         """
         atoms = self._atoms(vector)
         summed = {x for e in vector.atoms(Sum) for x in e.bound_symbols}
@@ -456,10 +456,9 @@ class Gradients:
 
         The arguments of ``use.target``, such as ``p + 1``, are set equal to the symbols ``slots``, one after
         another. If an argument contains several indices, one that is not summed over is solved for if there
-        is one. If ``axis`` is true, the first argument is a layer. Raises :class:`ProgramError` if an
-        argument is not an index plus or minus a number or other indices, if a layer is not an index plus a
-        number, if a field is used at one fixed value of an index other than the layer, or if the range of
-        layers depends on an index.
+        is one. If ``axis`` is true, the first argument is a layer. Raises :class:`ProgramError` if the index
+        that is solved for has a factor other than 1 or -1 (in a layer, other than 1), if a field is used at
+        one fixed value of an index other than the layer, or if the range of layers depends on an index.
         """
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
@@ -565,7 +564,7 @@ class Gradients:
 
         The range of this argument, such as ``x + 1``, is ``spans[i]``, and ``in_ranges`` are the conditions
         for all indices in their ranges. If ``axis`` is true, argument 0 is a layer, which is not periodic.
-        Raises :class:`ProgramError` if the argument leaves its range but x does not take all values of it.
+        Raises :class:`ProgramError` if the argument may leave its range and x has another range.
         """
         argument, span, range_of_index = use.target.args[i], spans[i], dict(use.runs)[x]
         if not isinstance(argument, Add) or span is None or (axis and i == 0):
@@ -620,9 +619,10 @@ class Gradients:
                     )
 
     def _is_periodic(self, e: Expr) -> bool:
-        """Return whether ``e`` is a function of indices that gradients read as periodic in them.
+        """Return whether ``e`` is an applied undefined function, other than a vector of weights.
 
-        These are fields, scalars, given vectors and arrays of constants, but not vectors of weights.
+        Gradients read such functions as periodic in their indices: fields, scalars, given vectors and arrays
+        of constants.
         """
         return isinstance(e, AppliedUndef) and name_of(e) not in self.vectors
 

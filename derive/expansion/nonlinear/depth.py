@@ -496,8 +496,8 @@ class AtCriticality:
     """Leading powers of ell and L of the tensors of one sample, for a given phi.
 
     The tensors are those in the order parameters ``names``, and all that their recursions over layers
-    contain. Raises :class:`NotApplicable` for a phi whose variance does not fall as 1/ell, and if a leading
-    power depends on the first layers.
+    contain. Raises :class:`NotApplicable` unless phi is odd with slope 1 at zero and has a variance that
+    falls as 1/ell, and if a leading power depends on the first layers.
 
     >>> from sympy import tanh
     >>> from derive.expansion.nonlinear.trees import solved_laws
