@@ -790,8 +790,8 @@ def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr
 def _checked(variables: tuple[Expr, ...], matrix: ImmutableDenseMatrix) -> ImmutableDenseMatrix:
     """Return the covariance matrix of variables.
 
-    Raises ValueError if it is not symmetric or has a negative variance, and if it consists of numbers and is
-    not positive semidefinite.
+    Raises ValueError if it is not symmetric or has a negative variance, and if the part of it that consists
+    of real numbers is not positive semidefinite.
     """
     if matrix != matrix.T:
         raise ValueError(f"covariance = {matrix.tolist()}: must be symmetric")

@@ -491,7 +491,7 @@ class _Process:
         return Eq(self.at(e.lhs), value, evaluate=False)
 
     def numbers(self) -> Iterator[Eq]:
-        """Yield the equations of outputs, errors and tangent kernel at leading order in L.
+        """Yield the equations of scalars without a layer and of the tangent kernel, at leading order in L.
 
         Sums over layers become L times integrals over layer time. Smaller terms are recorded as dropped;
         raises NotApplicable for a term that grows with L.

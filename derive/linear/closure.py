@@ -109,8 +109,9 @@ class LinearClosure(Summarised):
     def shape(self, letter: Expr) -> tuple[Expr, Expr]:
         """Return the numbers of rows and columns of an operator or field, given by its symbol ``letter``.
 
-        Each is the number of times, multiplied by the numbers of samples or channels if the operator has such
-        indices on this side. A field has one column. Raise KeyError if the closure does not contain it.
+        Each is the number of times, multiplied by the number of values of each index, such as samples, that
+        the operator has on this side. A field has one column. Raise KeyError if the closure does not contain
+        it.
         """
         name = str(letter.args[0] if letter.args else letter)
         if letter == J:

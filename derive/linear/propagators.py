@@ -701,9 +701,9 @@ class Transfer(Summarised):
     def matrix(self, name: str) -> Expr:
         """Return the response of the field ``name`` to the perturbation of ``into``, in closed form.
 
-        It is a matrix expression with times, and channels if there are any, as rows and columns. It is a
-        number, such as 0, if the response is this number times the identity. Raises KeyError for an unknown
-        name.
+        It is a matrix expression with times, and indices such as channels if there are any, as rows and
+        columns. It is a number, such as 0, if the response is this number times the identity. Raises KeyError
+        for an unknown name.
 
         >>> from derive import isotropic, mean_field
         >>> transfer(mean_field(isotropic()), "v").matrix("v")

@@ -81,7 +81,7 @@ def _runs(mean: Mean, ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
 def _pattern(mean: Mean, runs: Iterable[IndexRange]) -> AveragePattern:
     """Return an average with standard letters for the indices of ``runs``, and the ends of these ranges.
 
-    The result is the same for averages that differ in the names of these indices only.
+    Averages with equal results differ in the names of these indices only.
     """
     runs = tuple(runs)
     slots = {r.index: Symbol(f"_{k}", integer=True) for k, r in enumerate(runs)}
@@ -144,8 +144,8 @@ class _NamedAverages:
     def _number(self, mean: Mean, ranges: tuple[IndexRange, ...], new: bool) -> Expr:
         """Return the scalar that stands for an average, or the average if it has none and ``new`` is false.
 
-        If ``new``, an average without a scalar gets one. Averages that are equal after renaming of their
-        indices have the same scalar.
+        If ``new``, an average without a scalar gets one. Averages with the same :func:`_pattern`, which
+        differ in the names of indices only, have the same scalar.
         """
         runs = _runs(mean, ranges)
         pattern = _pattern(mean, runs)

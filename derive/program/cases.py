@@ -127,7 +127,7 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
             ) from None
 
     def written(x: Piecewise) -> Expr:
-        """Return ``x`` by Max, Min and Heaviside if its conditions contain fields.
+        """Return ``x`` by Max, Min and Heaviside if its conditions contain fields or other quantities.
 
         If they contain indices and parameters only, ``x`` stays, and its values are rewritten.
         """
@@ -337,7 +337,7 @@ def _has_jump(function: Expr, z: Symbol) -> bool:
 def _evaluation(
     function: Expr, z: Symbol, precise: Callable[[Any], Any] | None = None
 ) -> Callable[[Any], Any]:
-    """Return an expression in z as a Python function of a number; its value is None if not finite and real.
+    """Return an expression in z as a Python function of a number, None where no finite real value is found.
 
     Without ``precise`` the function computes with the digits of mpmath, otherwise with floating-point
     numbers. In the second case ``precise``, the function with more digits, is called where floating-point
@@ -347,7 +347,7 @@ def _evaluation(
     number = mpmath.mpf if precise is None else float
 
     def value(x: Any) -> Any:
-        """Return the value of the expression at ``z = x``; None if it is not finite and real."""
+        """Return the value of the expression at ``z = x``; None if no finite real number is computed."""
         try:
             y = number(compiled(x))
             return y if isfinite(y) else None

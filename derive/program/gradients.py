@@ -1405,7 +1405,10 @@ def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
 
 
 def _before(a: Expr, b: Expr) -> bool:
-    """Return whether ``a <= b`` for two layers; raise ProgramError if this depends on the depth."""
+    """Return whether ``a <= b`` for two layers; raise ProgramError if this depends on the depth.
+
+    If it is only known that ``a >= b``, the result is False.
+    """
     gap = expression(b - a)
     if gap.is_nonnegative:
         return True
@@ -1475,8 +1478,7 @@ def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> 
 
     A term is a pair: the layers of the use of the weight from which it comes, and the expression. The roles
     of ``a`` and ``b`` may be exchanged. For a weight without layers, two uses are merged if one is a sum over
-    an index and the other is its next or previous term. The result is None if the terms are not the same
-    expression.
+    an index and the other is its next or previous term. The result is None if there is no such term.
     """
     axis = weight.symbol.args[0] if weight.symbol.args else None
     for (one, u), (many, v) in ((a, b), (b, a)):
