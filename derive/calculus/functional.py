@@ -167,7 +167,7 @@ def _one_case(e: Piecewise) -> list[Expr] | None:
 def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     """Return the derivative of an expression without sums by ``target``, as a list of summands.
 
-    There is one summand for each different occurrence of the function of ``target``, at any indices.
+    There is at most one summand for each different occurrence of the function of ``target``, at any indices.
     """
     pieces = []
     for a in _occurrences(expr, target):

@@ -6,10 +6,10 @@ those of its terms,
 
     e[X] = max over terms of X of (power of L in front + sum of e[Y] over the functions Y in it);
 
-with symbols ``alpha`` and ``gamma`` it is the maximum of linear forms in them, of which those are kept that
-are largest somewhere in a :class:`Domain`. A function with positive feedback on itself within a step, of gain
-``L^p``, grows like ``exp(L^p)`` if p > 0, by a factor of order one if p = 0, and the feedback vanishes if
-p < 0.
+with symbols ``alpha`` and ``gamma`` it is the maximum of linear forms in them, without those that another one
+exceeds or equals everywhere in a :class:`Domain`. A function with positive feedback on itself within a step,
+of gain ``L^p``, grows like ``exp(L^p)`` if p > 0, by a factor of order one if p = 0, and the feedback
+vanishes if p < 0.
 
 Sizes found in this way are upper bounds (triangle inequality). They are attained unless leading terms cancel;
 closed forms of the first step and solved theories show no such cancellation.

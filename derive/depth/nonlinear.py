@@ -455,8 +455,8 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     """Return the theory with ``function`` in place of phi in its Gaussian averages.
 
     The theory is one that :func:`effective` returns: phi occurs in the definitions of its order parameters.
-    Averages with a closed form are evaluated, others stay unevaluated. A theory without Gaussian averages of
-    phi is returned unchanged.
+    Averages with a closed form are evaluated, others stay unevaluated. A theory without Gaussian averages is
+    returned unchanged.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program

@@ -115,7 +115,8 @@ class Orders:
                 self.add(n)
 
     def add(self, n: int) -> None:
-        """Add to ``nonzero`` all pairs (operator, n) of operators that do not vanish at order n in gamma0.
+        """Add to ``nonzero`` all pairs (operator, n) for which the recursion has a product of nonzero
+        factors.
 
         An operator that is found may make others nonzero; the search is repeated until no more follow.
         """
@@ -230,7 +231,7 @@ class _Matrices:
         )
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return the orders in gamma0, up to n, at which the error does not vanish."""
+        """Return the orders in gamma0, up to n, of the error that have been found so far not to vanish."""
         return [k for k in self.errors if k <= n]
 
     def remembered(self, kernel: str, order: int, body: Expr) -> Expr:

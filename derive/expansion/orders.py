@@ -783,7 +783,7 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
 
 
 def _counts_steps(e: Expr) -> bool:
-    """Return whether an expression contains t or s other than as arguments of functions.
+    """Return whether an expression contains t or s other than as arguments of undefined functions.
 
     Such a factor counts steps, and has no limit of small steps.
     """

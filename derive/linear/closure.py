@@ -73,7 +73,8 @@ class LinearClosure(Summarised):
         Raise KeyError for an unknown name. The average ``<h g>`` has the name ``C_hg``. The expression
         contains kernels and correlations of neighbouring layers.
 
-        Its rows and columns are numbered by pairs (sample, time), or by the ``T`` times alone.
+        Its rows and columns are numbered by the ``T`` times and by the other indices, such as samples, of the
+        field on that side.
 
         >>> from derive import P, gamma0, mean_field, mlp
         >>> import mpmath

@@ -212,7 +212,8 @@ class _Projection:
     def require_one_layer(self, correlation: OrderParameter) -> None:
         """Raise NotApplicable if the field, its sources or its ``correlation`` have further indices.
 
-        They may have a layer, which is the same for both fields of a correlation, samples and times only.
+        They may have a layer ``ell``, the same for both fields of a correlation, samples ``mu`` and
+        ``alpha``, and times only.
         """
         sources = [u for u in self.theory.sources if str(u.symbol.func) in self.sources]
         fields = [e for e in self.theory.equations if e.name == self.field]

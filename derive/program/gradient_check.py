@@ -487,8 +487,8 @@ class _TinyNetwork:
         """Return the integer value of ``a``, argument number ``i`` of the field, scalar or constant ``name``.
 
         ``env`` gives the integers of the indices. A shifted index of a field or scalar, such as ``p + 1``,
-        that is beyond its range continues at the other end, except for layers. A shifted index of a
-        constant does not continue.
+        that is beyond its range continues at the other end, except for the first index of a layered or
+        ordered field. A shifted index of a constant does not continue.
         """
         if a == t:
             return int(self.numbers.symbol(t))
