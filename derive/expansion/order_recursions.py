@@ -115,8 +115,7 @@ class Orders:
                 self.add(n)
 
     def add(self, n: int) -> None:
-        """Add to ``nonzero`` all pairs (operator, n) for which the recursion has a product of nonzero
-        factors.
+        """Add to ``nonzero`` all pairs (operator, n) that have a nonzero product in their recursion.
 
         An operator that is found may make others nonzero; the search is repeated until no more follow.
         """
