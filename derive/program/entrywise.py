@@ -61,9 +61,9 @@ class Entrywise(NonlinearRule):
     Raises
     ------
     ProgramError
-        If Q depends neither on the gradient nor on a state, ``states`` are not pairs of a symbol and its next
-        value, a state is defined twice or is one of the symbols A and t, the rate or the decay is negative,
-        or a parameter in ``bounds`` is out of its interval.
+        If a value is not a number or expression, Q depends neither on the gradient nor on a state, ``states``
+        are not pairs of a symbol and its next value, a state is defined twice or is one of the symbols A and
+        t, the rate or the decay is negative, or a parameter in ``bounds`` is out of its interval.
 
     Examples
     --------
@@ -89,9 +89,9 @@ class Entrywise(NonlinearRule):
     def __post_init__(self) -> None:
         """Convert parameters to expressions; raise ProgramError for invalid ones.
 
-        Refused are states that are not pairs (symbol, next value), states that are defined twice or are the
-        symbol A or t, a step Q that depends neither on the gradient nor on a state, and parameters outside of
-        their intervals, such as a negative rate or decay.
+        Refused are values other than numbers and expressions, states that are not pairs (symbol, next value),
+        states that are defined twice or are the symbol A or t, a step Q that depends neither on the gradient
+        nor on a state, and parameters outside of their intervals, such as a negative rate or decay.
         """
         for key in ("rate", "Q", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))

@@ -129,9 +129,9 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
     """Return the weights with wrong updates of a program at integer depth.
 
     All weights are first compared together along one direction; single weights only if this fails.
-    ``descent`` holds the scale of outputs and the factors of learning rates. Raises NotApplicable if the
-    definitions use a quantity that they do not define, or if the derivative of the loss or an update is not
-    a number.
+    ``descent`` holds the scale of outputs and the factors of learning rates. Raises NotApplicable if a
+    definition uses a field or scalar at indices at which it has no definition, or if the derivative of the
+    loss or an update is not a number.
     """
     numbers = _Numbers(program)
     weights = list(_weights(program, descent, numbers))

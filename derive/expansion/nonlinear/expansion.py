@@ -709,8 +709,8 @@ class NonlinearExpansion(Laws, Expansion):
         Returns
         -------
         str
-            Equations of h, z and g at each order, recursions over layers of the tensors of order 0, and each
-            order of the order parameters, the tangent kernel and the error.
+            Equations of h, z and g at each order, recursions over layers of the tensors of order 0 (except
+            f), and each order of the order parameters, the tangent kernel and the error.
 
         Raises
         ------
