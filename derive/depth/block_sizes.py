@@ -162,7 +162,8 @@ def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | N
 def states_depth(theory: Theory) -> bool:
     """Return whether equations or covariances of a theory contain its depth L, such as a factor ``1/L``.
 
-    Equations are those of fields and scalars, covariances those of sources; averages are not searched.
+    Equations are those of fields and scalars, and covariances those of sources. The definitions of order
+    parameters are not searched.
     Arguments of undefined functions, ranges of sums and Kronecker deltas that contain L do not count.
 
     >>> from derive import mean_field, mlp

@@ -230,7 +230,8 @@ class _Lazy:
         The product, ``word``, is a number times ``K X`` or ``X K^T`` with a causal kernel K. The result is
         the product of the entries of the two kernels, at (t, s) and (s, t), summed over samples. ``table``
         maps the operators to kernels, and ``rows`` are the sample indices of the entry. Raises NotApplicable
-        for another product, and if the first kernel has another number of indices, as for several outputs.
+        for another product, and if the first kernel has another number of indices than ``rows``, as for
+        several outputs.
         """
         numbers, letters = word.args_cnc()
         turned = [x.func == transpose for x in letters]

@@ -55,7 +55,7 @@ def read_first(theory: Theory) -> Theory:
     ((output, overlap),) = averages
 
     def at(layer: Expr, e: Expr) -> Any:
-        """Return an expression with functions of the last layer, their first argument, moved to ``layer``."""
+        """Return an expression with ``layer`` for the last layer as the first argument of functions."""
         of_last = [a for a in e.atoms(AppliedUndef) if a.args[0] == last]
         return e.xreplace({a: a.func(layer, *a.args[1:]) for a in of_last})
 

@@ -337,11 +337,12 @@ def _has_jump(function: Expr, z: Symbol) -> bool:
 def _evaluation(
     function: Expr, z: Symbol, precise: Callable[[Any], Any] | None = None
 ) -> Callable[[Any], Any]:
-    """Return an expression in z as a Python function of a number, None where no finite real value is found.
+    """Return an expression in z as a Python function of a number.
 
-    Without ``precise`` the function computes with the digits of mpmath, otherwise with floating-point
-    numbers. In the second case ``precise``, the function with more digits, is called where floating-point
-    arithmetic overflows or divides by zero, but not for ``|x|`` above ``LARGE``, where it takes long.
+    The value of the function is None where no finite real number is computed. Without ``precise`` the
+    function computes with the digits of mpmath, otherwise with floating-point numbers. In the second case
+    ``precise``, the function with more digits, is called where floating-point arithmetic overflows or divides
+    by zero, but not for ``|x|`` above ``LARGE``, where it takes long.
     """
     compiled = lambdify(z, function, modules=["mpmath"] if precise is None else ["math", "mpmath"])
     number = mpmath.mpf if precise is None else float

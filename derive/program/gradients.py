@@ -10,8 +10,8 @@ product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n 
 x. The solution of ``A(J) = I`` shifts the index of a layer or of an offset; the remaining indices of J are
 summed over, except the indices of an output, which the gradient has too. Uses at one end of a family of
 layers may give a separate definition. The gradient of a weight collects its uses in the same way: ``c_y x^T``
-for a matrix. The definitions contain ``b_x = n_x c_x`` with a normalisation n_x: by default it is ``gamma0
-sqrt(N N_x)`` for a field with N_x units, and ``gamma0`` for a scalar.
+for a matrix. The definitions contain ``b_x = n_x c_x`` with a normalisation n_x: by default it is
+``gamma0 sqrt(N N_x)`` for a field with N_x units, and ``gamma0`` for a scalar.
 """
 
 from __future__ import annotations
