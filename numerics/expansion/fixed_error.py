@@ -314,8 +314,7 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     f follows from the equations of the closure. The correlations are then computed from the equations once
     more, and f from them. This second f is returned, and the change of f is the estimated error. The
     expansion ``closed`` is changed: it holds this error afterwards. Raises
-    :class:`~numerics.errors.NotConverged` if a power series has no Padé approximant, or responses do not
-    converge.
+    :class:`~numerics.errors.NotConverged` if a power series cannot be resummed, or responses do not converge.
     """
     closed.remember(error)
     bodies = {kernel: remembers for kernel, (_, remembers) in closed.layers.made_of.items()}
@@ -355,7 +354,7 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
 
 
 class Series:
-    """Padé approximants at gamma0 = ``strength`` of correlations and memories of a closure.
+    """Resummed correlations and memories of a closure at gamma0 = ``strength``.
 
     A memory is the part of a memory kernel that contains the error. The error Delta (T, P) is given and not
     expanded. ``order`` is the order up to which the expansion in gamma0 is used.
@@ -376,10 +375,10 @@ class Series:
         return remembered(self.closed.layers.kernels[kernel], self.closed.memory[kernel], self.error, body)
 
     def remembered(self, kernel: OperatorAtLayer) -> Dense:
-        """Return the part of a memory kernel that contains the error, as a Padé approximant at one gamma0.
+        """Return the part of a memory kernel that contains the error, resummed at one gamma0.
 
         ``kernel`` is its name and layer; it has an index of samples at t. The power series are resummed for
-        each pair of times and each eigenvector of the kernel of the data.
+        each pair of times and each eigenvector of the kernel of the data, by :meth:`value`.
         """
         bodies = self.closed.layers.made_of[kernel][1]
         T, P = self.closed.T, self.closed.P
@@ -395,7 +394,7 @@ class Series:
         return Dense(block)
 
     def correlation(self, name: str, site: int) -> SeparableKernel:
-        """Return the correlation ``name`` at the layer ``site``, as a Padé approximant at one gamma0.
+        """Return the correlation ``name`` at the layer ``site``, resummed at one gamma0 by :meth:`value`.
 
         It has no indices of samples, and the power series of each pair of times is resummed on its own.
         """
@@ -415,8 +414,9 @@ class Series:
         """Return the values at one gamma0 of power series with even powers of gamma0 only.
 
         ``series`` has the orders 0, 1, 2, ... as first axis and the mode of the data as last axis; the result
-        has no axis of orders. Modes without a Padé approximant of their own get one with a denominator that
-        all modes share. Raises NotConverged if that fails too, and if a coefficient of odd order is not zero.
+        has no axis of orders. Each series is resummed by :func:`.resum`. If this fails, Padé approximants
+        with a denominator that all modes share are tried. Raises NotConverged if these fail too, and if a
+        coefficient of odd order is not zero.
         """
         if np.any(series[1::2]):
             raise NotConverged(

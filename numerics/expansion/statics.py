@@ -320,10 +320,10 @@ class Statics:
         return patterns
 
     def vanishes(self, p: Piece, layer: int) -> bool:
-        """Return whether the term p of a recursion is zero because a tensor in it vanishes.
+        """Return whether a tensor beyond an end of the network makes the term p of a recursion zero.
 
-        Beyond an end of the network, where values are given, a tensor vanishes if its order is one or higher,
-        or if the given value is zero.
+        Beyond an end, where values are given, a tensor vanishes if its order is one or higher, or if the
+        given value is zero. Other tensors are not tested.
         """
         for x in p.statics:
             base = self.bases.get((x.tensor.name, layer + x.shift))

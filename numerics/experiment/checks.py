@@ -161,7 +161,7 @@ ROUNDING = 1e3 * float(np.finfo(np.float64).eps)
 def by_name(key: str, values: Mapping[Any, Number]) -> dict[str, Number]:
     """Return numbers by the names of their symbols or functions; ``key`` names the mapping in messages.
 
-    Raises SpecError for a name that is given twice, as a symbol and as text, with different values.
+    Raises SpecError for a name with two different values, for example one by symbol and one by text.
 
     >>> from sympy import Symbol
     >>> by_name("values", {Symbol("eta"): 0.1, "P": 2})

@@ -541,7 +541,7 @@ class Experiment:
         Raises
         ------
         SpecError
-            If the file does not exist or is not TOML.
+            If the file does not exist, cannot be read, or is not TOML.
         """
         accepted = "an experiment file in TOML"
         require_file("file", str(path), Path(path), accepted)
@@ -723,7 +723,8 @@ class Experiment:
         Parameters
         ----------
         path : str
-            Dotted path of a key of the schema. An unknown table or key raises AttributeError.
+            Dotted path of a key of the schema. An unknown table raises AttributeError, and so does an unknown
+            key of a table, except of a missing table [data].
 
         Returns
         -------

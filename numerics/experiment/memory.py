@@ -51,7 +51,7 @@ class RuleTables:
     kept
         Name of the table w, (T, T).
     left
-        Name of the table m, (T,); None if initial weights do not decay.
+        Name of the table m, (T,); None if m is 1 at all times.
     heat
         Name of the table n, (T, T); None without noise.
     """
@@ -344,8 +344,8 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
     """Return ``e^{A x}`` and ``int_0^x e^{A u} D e^{A^T u} du`` for intervals of length x, (T - 1, n, n).
 
     ``lengths`` (T - 1,) are the lengths x, ``A`` and ``D`` (T - 1, n, n) the coefficients in each interval.
-    For several components both results come from the exponential of one matrix of twice the size (Van Loan,
-    1978).
+    For several components with noise both results come from the exponential of one matrix of twice the size
+    (Van Loan, 1978).
     """
     n = A.shape[1]
     x = lengths[:, None, None]

@@ -583,9 +583,10 @@ class Problem:
 
     @cached_property
     def by_sample(self) -> bool:
-        """Whether the order parameter ``G``, the correlation of gradients, has an index of samples.
+        """Whether an order parameter named ``G`` has an index of samples.
 
-        It is false for a linear network, and for a program without an order parameter of this name.
+        In an experiment on fixed samples ``G`` is the correlation of gradients, which has no such index in a
+        linear network. The author of a program may give this name to another order parameter.
         """
         stated = general(integrated(self.program), self.reductions).order_parameters
         return any(q.symbol.has(mu) for q in stated if q.name == GRADIENT_KERNEL)

@@ -347,7 +347,7 @@ def schedules_of(spec: Spec) -> dict[str, Expr]:
 
 
 def _with_coefficients(rule: TrainingRule, change: Callable[[Expr], Expr]) -> TrainingRule:
-    """Return the rule with ``change`` applied to each of its coefficients."""
+    """Return the rule with ``change`` applied to each of its parameters that is an expression."""
     changed = {x.name: change(e) for x in fields(rule) if isinstance(e := getattr(rule, x.name), Expr)}  # type: ignore[arg-type]
     return replace(rule, **changed)  # type: ignore[type-var]
 
@@ -370,7 +370,9 @@ def centred(program: Program) -> Program:
 
 
 def slope_jumps(program: Program) -> bool:
-    """Return whether an activation of the program has a kink, as relu and abs have at zero.
+    """Return whether the equation of a field contains a step function or a sign.
+
+    The equations of gradients do for an activation with a kink, such as relu.
 
     >>> from derive.program import mlp
     >>> [slope_jumps(mlp(1, activation)) for activation in ("tanh", "relu", "gelu")]
@@ -381,7 +383,9 @@ def slope_jumps(program: Program) -> bool:
 
 
 def error_jumps(program: Program) -> bool:
-    """Return whether the error jumps as a function of the output, as that of the hinge loss at the margin.
+    """Return whether the definition of a scalar contains a step function or a sign.
+
+    The error of the hinge loss does, because it jumps at the margin.
 
     >>> from derive.program import mlp
     >>> [error_jumps(mlp(1, "relu", objective=x)) for x in ("square", "logistic", "hinge")]

@@ -70,10 +70,10 @@ def _program(problem: Problem) -> Program:
 
 
 def _with_sums_written_out(program: Program, problem: Problem) -> Program:
-    """Return the program with sums that stand inside of functions, as in a softmax, replaced by their terms.
+    """Return the program with some sums, as in a softmax, replaced by their terms.
 
-    This concerns definitions of scalars, such as errors. The numbers of terms are taken from the values of
-    the problem.
+    They are all sums in definitions of scalars, such as errors, that have a sum inside of a function or a
+    power. The numbers of terms are taken from the values of the problem.
     """
     sizes = {x: int(v) for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
     inside = [
@@ -88,10 +88,9 @@ def _with_sums_written_out(program: Program, problem: Problem) -> Program:
 
 
 def _require_widths(problem: Problem) -> None:
-    """Raise SpecError if corrections at order 1/N cannot be derived for a problem.
+    """Raise SpecError if a problem has infinitely wide layers, a symbolic depth or a changed theory.
 
-    This is so if its layers are infinitely wide, if it has no number for the depth, or if its theory
-    was replaced by the user's equations.
+    A theory is changed if the user's equations replace the derived ones.
     """
     if problem.experiment is not None:
         layer_ratios(problem.experiment)

@@ -162,7 +162,10 @@ def expanded_variables(
 
 
 def require_corrections(problem: Problem) -> None:
-    """Raise SpecError if corrections at order 1/N cannot be computed for a problem."""
+    """Raise SpecError if no method computes corrections at order 1/N for a problem.
+
+    Time and memory that a method needs are not checked.
+    """
     if problem.experiment is not None:
         problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
     if problem.flow:
