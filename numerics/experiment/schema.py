@@ -256,10 +256,10 @@ class Solver(FileSection):
     """Table [solver]: `samples` paths of a nonlinear process, seed, tolerances, device and method.
 
     Most linear networks need no sampled paths, unless the rule is entrywise, such as Adam, or `method` is
-    "paths". If `samples` is missing, the numbers of samples and of replicas are chosen for `accuracy`: the standard
-    error and the bias of losses and errors relative to the largest of them. `rtol` bounds the estimated
-    time-discretisation error of a flow; rules in steps have none. A computation whose estimate exceeds
-    `hours` raises SpecError. Sampled paths may run on a graphics card (`device`).
+    "paths". If `samples` is missing, the numbers of samples and of replicas are chosen for `accuracy`: the
+    standard error and the bias of losses and errors relative to the largest of them. `rtol` bounds the
+    estimated time-discretisation error of a flow; rules in steps have none. A computation whose estimate
+    exceeds `hours` raises SpecError. Sampled paths may run on a graphics card (`device`).
     """
 
     samples: int | None = Field(
@@ -291,7 +291,7 @@ class Solver(FileSection):
 
 
 class Spec(FileSection):
-    """Whole experiment file.  Deriving needs only [network]; computing also needs numbers, and arrays of fixed samples."""
+    """Whole experiment file.  Deriving needs only [network]; computing also needs numbers and samples."""
 
     network: NetworkSection = Field(description="a table [network]")
     data: Data | None = Field(default=None, description="a table [data]")

@@ -117,7 +117,7 @@ class EntryArray:
     def given(self) -> str:
         """Name of the given data that are the vectors over the columns of the weight, such as inputs.
 
-        Empty if the columns of the weight belong to units.
+        Empty if the columns of the weight belong to units, and if the weight is a vector.
         """
         other = self.terms[0].other
         return other.node[0] if other is not None and other.given else ""

@@ -300,7 +300,7 @@ def integer_of(
 
 
 def require_steps(theory: Theory) -> None:
-    """Raise Unserved if the theory is a flow."""
+    """Raise Unserved if the theory contains a rate of change or an integral, as that of a flow does."""
     given = (*theory.equations, *theory.scalars, *theory.observables)
     named = [(e.lhs, e.rhs) for e in given] + [(q.symbol, q.definition) for q in theory.order_parameters]
     for symbol, body in named:
@@ -349,7 +349,7 @@ def distinct_sources(theory: Theory) -> Theory:
     """Return the theory with a distinct name for each family of sources.
 
     A vector of weights on the last layer may share the name of the sources of a family of matrices below it:
-    ``r(2, t)`` and ``r(1, mu, t)`` are different families.
+    ``r(2, t)`` and ``r(1, mu, t)`` are different families, because their numbers of arguments differ.
     """
     places: dict[str, int] = {}
     renamed: set[tuple[str, int]] = set()

@@ -355,7 +355,7 @@ class Result:
         status : str
             "ok", or why the result is incomplete.
         orders : array, optional
-            Powers of gamma0: every array then has a leading dimension of this length.
+            Powers of the parameter of a series: every array then has a leading dimension of this length.
         layers_at : array, optional
             Coordinates of layers; 1, 2, ... if not given.
         nonlinear, positions : bool

@@ -370,7 +370,7 @@ def _dimension(
 
 
 def described(problem: Problem) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return dimensions and definition of each variable that has the author's name, by that name."""
+    """Return dimensions and long name of each variable without a role, by its name in results."""
     return {label: (x.dims, x.long_name) for label, x in authored_variables(problem).items()}
 
 

@@ -483,9 +483,8 @@ def _require_resources(
 def _require_digits(problem: Problem, tolerance: float) -> None:
     """Raise SpecError if rounding errors are more than a share ``tolerance`` of the change of outputs.
 
-    Only experiments with ``training.center`` are checked, in which initial outputs are subtracted. Outputs
-    are ``1/gamma0`` times as large as their change in training, so that rounding hides a share ``eps/gamma0``
-    of the change.
+    Only experiments in which initial outputs are subtracted are checked. Outputs are ``1/gamma0`` times as
+    large as their change in training, so that rounding hides a share ``eps/gamma0`` of the change.
     """
     experiment = problem.experiment
     if experiment is None or not experiment.spec.centered:

@@ -117,8 +117,8 @@ class StepOrder:
     def begin(self, weights: dict[MemberKey, Array], networks: int, flows: bool = False) -> NetworkState:
         """Return the state of ``networks`` networks before step 0, with the given initial weights.
 
-        Fields are not yet computed, except initial values of fields with an equation of motion. ``flows`` is
-        true for continuous time.
+        Fields are not yet computed, except the initial values that :attr:`starts` gives. ``flows`` is true
+        for continuous time.
         """
         state = NetworkState(weights, fields=self.reading.layout.empty(networks), flows=flows)
         for key, value in self.starts.items():
