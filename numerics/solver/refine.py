@@ -351,7 +351,8 @@ def refine(
     others it is divided, too. The largest residual of the equations of a step is added.
 
     If ``run`` raises Diverged on a grid, or NotConverged with extrapolation, this grid and those before are
-    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed.
+    discarded; without extrapolation NotConverged is passed on. Raises
+    :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed.
     If no grid has a solution, the failure on the finest one is raised. The divergence of an integrator that
     is not stable at any step is raised as NotConverged too, because steps that are too long also cause it.
     """

@@ -182,7 +182,10 @@ def _moving(problem: Problem, expressions: Iterable[Expr]) -> Refusal | None:
 
 
 def separate_errors(problem: Problem) -> Refusal | None:
-    """Refuse errors that depend on several outputs, because the method takes one output for each error."""
+    """Refuse scalars that sum over scalars, such as errors that depend on several outputs.
+
+    The method takes one output for each error.
+    """
     names = {e.name for e in problem.theory.scalars}
     totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
     if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):

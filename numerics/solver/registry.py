@@ -179,8 +179,8 @@ def choose(
     Raises
     ------
     SpecError
-        For an unknown value of ``keep``, a device that is not available, or a theory with an average that
-        does not exist.
+        For an unknown value of ``keep``, a device that is not available, or a theory with an average that a
+        singularity of its integrand makes infinite.
 
     Notes
     -----
@@ -325,7 +325,8 @@ def explain(
     ------
     SpecError
         For a number, an array or a time that is missing or does not belong to the program, an unknown value
-        of ``kernels``, a device that is not available, or a theory with an average that does not exist.
+        of ``kernels``, a device that is not available, or a theory with an average that a singularity of its
+        integrand makes infinite.
 
     Examples
     --------

@@ -63,7 +63,7 @@ class StartMeans:
 
 
 def has_controls(problem: Problem) -> bool:
-    """Return whether means of outputs and kernels over initial networks are known exactly.
+    """Return whether exact means over initial networks are known, at least those of outputs.
 
     They are known for experiment files with fixed samples, unless units of a layer have positions, as in a
     convolution.

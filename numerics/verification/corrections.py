@@ -129,7 +129,8 @@ def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pa
     compared. At most the fraction SHARE of the work of ``effort`` is used. ``pairs`` states whether
     corrections of kernels of all pairs of samples are needed, or those of traces only. No corrections are
     planned for flows, for programs of many definitions, for an effort whose share is less than the time
-    DERIVING, and where features do not move; the plan states the reason.
+    DERIVING, where features do not move, and where the expansion in 1/N refuses the problem; the plan states
+    the reason.
     """
     places, most = tuple(places), SHARE * effort.work * 1e-9 - DERIVING
     if len(problem.program.definitions) > MOST_DEFINITIONS:

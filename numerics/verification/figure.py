@@ -320,7 +320,8 @@ def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
 
     Each is divided by the mean of its diagonal. Samples are sorted by decreasing targets y. If there are
     several outputs, y y^T is summed over them, and the targets of the first sort the samples. Kernels of
-    inputs and units with positions are averages over equal positions.
+    inputs and units with positions are averages over equal positions. K_x and feature kernels that
+    ``problem`` and ``theory`` do not hold are left out.
     """
     y = problem.targets.reshape(problem.seen, -1)
     goal = y @ y.T

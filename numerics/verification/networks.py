@@ -481,7 +481,7 @@ def _rms(x: xr.DataArray) -> float:
 
 
 def traced(theory: xr.Dataset) -> xr.Dataset:
-    """Return the theory with the traces of its kernels added.
+    """Return the theory with traces of feature, gradient and tangent kernels between samples added.
 
     Traces are sums over samples, and over positions and outputs if a kernel has them. Correlations between
     entries are not known, so that the standard error of a trace is taken as its upper bound, the sum of the
@@ -553,9 +553,10 @@ def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
 def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
     """Return the position of the first time at which errors differ between networks of the same width.
 
-    It matters if the error signal jumps as a function of the output, as for the hinge loss. ``networks``
-    holds one result for each width. The position is at least one. None if the error signal does not jump, or
-    if no networks differ, as without any networks.
+    Where a result has no errors, numbers under names of the program take their place. It matters if the error
+    signal jumps as a function of the output, as for the hinge loss. ``networks`` holds one result for each
+    width. The position is at least one. None if the error signal does not jump, or if no networks differ, as
+    without any networks.
     """
     if not networks or not error_jumps(problem.program):
         return None
@@ -755,7 +756,8 @@ def compare(
 ) -> Report:
     """Compare a solution with networks: losses and kernels of every layer, tested together.
 
-    Kernels are compared by their means over samples; errors of single samples are not compared.
+    Kernels are compared by their traces over samples; errors of single samples are not compared. Of
+    variables under names of the program all entries are compared.
 
     Parameters
     ----------

@@ -89,9 +89,9 @@ def verify(
     """Run all checks of an experiment, a problem or a program, and write their files.
 
     A nonlinear theory is solved by sampled paths even if another method could solve it, because the checks
-    are about paths.  For a theory that only the reference solver can solve, and in NTK scaling on fixed
-    samples, only the derivation, causality and correlations are checked, and the solution is compared with
-    networks.
+    are about paths; so is a linear theory that the march refuses.  For a theory that only the reference
+    solver can solve, and in NTK scaling on fixed samples, only the derivation, causality and correlations are
+    checked, and the solution is compared with networks.
 
     Parameters
     ----------

@@ -90,7 +90,8 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
     For a field X and a Gaussian source u, ``<X(t) u(s)>`` is the sum of ``<dX(t)/dv(s')> <v(s') u(s)>``
     over s' and over the sources v that are correlated with u: u itself, and those of other vectors that the
     same matrix multiplies. The left side needs no derivatives. The list is empty for a theory without
-    responses, and where a slope of the activation jumps, because responses are then computed by the lemma.
+    responses, and where derivatives along paths are refused, for example because a slope of the activation
+    jumps: responses are then computed by the lemma.
     """
     small, replicas = smaller_problem(problem, SAMPLES, STEPS), effort.replicas
     theory = small.discrete

@@ -54,8 +54,8 @@ class MarchMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost and error, or refuse theories that are not linear.
 
-        It also refuses programs without the fields, scalars or layers that a result needs, and outputs summed
-        over positions.
+        It also refuses programs without the fields, scalars or layers that a result needs, and units with
+        positions (:attr:`.Problem.positions`).
         """
         from numerics.lowering import NotLinear
         from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled

@@ -144,9 +144,10 @@ class Stepping:
         return exponential[:n, :n], exponential[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
     def reads(self, model: Model) -> frozenset[MemberKey]:
-        """Return the keys of the order parameters and data of which the tangent kernel is composed.
+        """Return the keys of the order parameters, scalars and data in the theory's observables.
 
-        A march must keep them in memory, because the time steps of the outputs are computed from them.
+        One of these is the tangent kernel, from which the time steps of the outputs are computed. A march
+        must therefore keep them in memory.
         """
         rates = [layers_written_out(e.rhs) for e in model.tables.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))

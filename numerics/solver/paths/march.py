@@ -152,8 +152,8 @@ class PathMarch:
     perturbation that breaks a symmetry.
 
     With ``whole``, all quantities are computed and stored at all steps, also those that no later step or
-    average reads. Order parameters that no step reads are computed after the last step, or not at all without
-    ``kernels``; those in ``watched`` are computed at every step.
+    average reads. Two-time correlations that no step reads are computed after the last step, or not at all
+    without ``kernels``; those in ``watched`` are computed at every step.
 
     Responses in ``jacobian`` are averages of derivatives along paths: along all of them, or along two if all
     of these responses are those of linear functions. The others come from Stein's lemma.

@@ -523,7 +523,8 @@ class Prepared:
     def _found(self) -> list[PathEntry]:
         """Return the definitions of the order parameters that a march computes.
 
-        These are all order parameters of the theory, or without ``kernels`` only those that some step reads.
+        These are all order parameters of the theory, without ``kernels`` except for two-time correlations
+        that no step reads.
         """
         left_out = frozenset() if self.kernels else self.model.afterwards
         return [e for n, e in self.tables.entries.items() if n not in left_out]

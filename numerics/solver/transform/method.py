@@ -35,7 +35,8 @@ class TransformMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost, or refuse theories whose transforms are not derived.
 
-        An example are kernels that depend on two times, and not on their difference alone. The estimated
+        An example are kernels that depend on two times, and not on their difference alone. A theory without
+        the correlation C_v is refused, too. The estimated
         error is ``solver.rtol``. ``keep`` has no effect.
         """
         from numerics.solver.transform.contour import groups
