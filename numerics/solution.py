@@ -145,9 +145,10 @@ def _saddle_notes(
     """Return attributes that say whether finite networks leave the symmetric saddle of a solution.
 
     ``variables`` are those of the solution, ``times`` its output times, ``notes`` its attributes. A saddle is
-    a constant loss, or a sampled solution in which values of an index are exchangeable. The result is empty
-    without a saddle, if perturbations do not grow, for diverged dynamics, and for fewer than SHORTEST times.
-    If it cannot be decided whether networks leave the saddle, the attribute ``saddle`` holds the reason.
+    a positive loss that stays constant, or a sampled solution in which values of an index are exchangeable.
+    The result is empty without a saddle, if perturbations do not grow, for diverged dynamics, and for fewer
+    than SHORTEST times. If it cannot be decided whether networks leave the saddle, the attribute ``saddle``
+    holds the reason.
     """
     if notes.get("status") == DIVERGED:
         return {}

@@ -810,7 +810,10 @@ def _count(length: float, longest: float) -> int:
 
 
 def _check(program: Program, width: int, steps: int, dt: float | None, times: Sequence[float] | None) -> None:
-    """Raise ValueError for a width, steps or times that do not fit the program."""
+    """Raise ValueError for a width, steps or times that do not fit the program.
+
+    It is also raised for a ``dt`` that does not fit, and for a flow with matrices drawn anew at each step.
+    """
     for name, value, least in (("width", width, 1), ("steps", steps, 0)):
         require_whole(name, value, least, f"must be at least {least}")
     if program.rule.discrete:

@@ -385,8 +385,8 @@ class Constants:
 def _by_indices(key: str, given: Mapping[Any, Any], kind: type) -> dict[tuple[Any, ...], Any]:
     """Return a mapping from indices to numbers with tuples as keys.
 
-    The numbers become floats if ``kind`` is float. Raises SpecError for a number that is not real and finite,
-    and for keys of different lengths; errors name the mapping by ``key``.
+    If ``kind`` is float, the numbers become floats, and those that are not real and finite raise SpecError.
+    It is also raised for keys of different lengths; errors name the mapping by ``key``.
     """
     entries = {k if isinstance(k, tuple) else (k,): v for k, v in given.items()}
     lengths = {len(k) for k in entries}

@@ -80,7 +80,8 @@ class LazyMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and the error of the limit, or refuse theories whose fields move at gamma0 = 0.
 
-        It also refuses a gamma0 for which the estimated relative change of fields exceeds FAR.
+        It also refuses what :func:`_refusals` yields, such as rules with a memory and theories without a
+        tangent kernel, and a gamma0 for which the estimated relative change of fields exceeds FAR.
         """
         from derive.reduce.stationary import static
 

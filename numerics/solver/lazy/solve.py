@@ -140,7 +140,8 @@ def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
 def error_is_linear(reduced: Static) -> bool:
     """Return whether the error is an affine function of the outputs, as it is for the square loss.
 
-    ``reduced`` must have an equation of the output.
+    Tested is whether it is affine in a common factor of all outputs. ``reduced`` must have an equation of the
+    output.
     """
     output = reduced.output
     assert output is not None
