@@ -394,11 +394,11 @@ def correlations(
 ) -> list[Check]:
     """Return checks that correlations of a solution are symmetric and positive semidefinite.
 
-    These are feature and gradient kernels, C_v, C_Delta, C_h0, C_h, C_g and those in ``authored``, as far as
-    the solution holds them. ``off`` is the relative error that is allowed beside rounding, for example
-    because correlations of a flow on power-law data are interpolated. ``letters`` maps names of variables to
-    their symbols in the table. ``authored`` are names, given by the program's author, of correlations of a
-    vector with itself.
+    These are feature and gradient kernels, C_v, C_Delta, C_h0, C_h and C_g, unless the program's author gave
+    these names, and those in ``authored``, as far as the solution holds them. ``off`` is the relative error
+    that is allowed beside rounding, for example because correlations of a flow on power-law data are
+    interpolated. ``letters`` maps names of variables to their symbols in the table. ``authored`` are names,
+    given by the program's author, of correlations of a vector with itself.
     """
     checks = []
     for name in CORRELATIONS:

@@ -192,7 +192,8 @@ def quantities(
     the end is the last time or, if that is earlier, the position ``edge`` of the edge of stability, or the
     position ``parting`` at which networks first differ in an error signal that jumps as a function of the
     output (:func:`parting_of`; errors are not compared there). On random data it is the last time at which
-    losses are compared.
+    losses are compared. Variables under names of the program are compared too: correlations at these pairs
+    of times, others at the last two times at which losses are.
     """
     theory = _with_mean_loss(theory)
     last = min([theory.sizes["time"] - 1, *(x for x in (parting, edge) if x is not None)])
