@@ -74,6 +74,8 @@ six seeds of the difference from a solution with many paths, whose own standard 
 table "Stein's lemma against derivatives along the paths" has the errors of one replica, over eight replicas.
 On nonlinear problems Gflop counts products with the paths, some S (P T)^2 each, and triangular solves and
 factors, some (P T)^3.
+In the tables of one replica `seconds` is a quarter of the time of four replicas, and `over_matrix_products`
+is this quarter over the time of the counted operations at the rate of one large matrix product.
 Small problems spend their time in the interpreter, so that seconds grow more slowly than the counted
 operations. In the column `responses`, `stein` means that responses are found by Stein's lemma, which fits P
 T numbers from S paths; the table of its bias lists the bias over S / (P T). `jacobian` means that they are
@@ -99,6 +101,8 @@ The section "Against the published fixed-point scheme" compares the march with t
 of the march, `ratio_solve` over that of `solve` without kernels, and `ratio_full` over that of `solve` with
 all kernels. The scheme predicts outputs by Euler steps of a flow, so that $\\Delta$ differs from that of
 the march at first order in the step.
+In the tables with `by_hand_s` or `written_out_s`, the time of the same computation written by hand, `ratio`
+is the time of the package over that time.
 
 Sampled paths can also run on a graphics card (`solver.device`): [its
 times](how-to/solver.md#on-a-graphics-card).
