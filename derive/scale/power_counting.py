@@ -527,7 +527,10 @@ class Counting:
         return {x for e in named for x in e.free_symbols}
 
     def ranges_of(self, w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices of a family of weights; empty for a single weight."""
+        """Return the ranges of the indices of a family of weights; empty for a single weight.
+
+        For a family of matrices only the range of the layer is returned.
+        """
         if isinstance(w, TrainedVector):
             return w.initial.indices
         return () if w.initial.index is None else (w.initial.index,)
@@ -992,8 +995,8 @@ _SLOTS = tuple(Dummy(f"x{i}", real=True) for i in range(4))
 def _parity(plain: Expr, which: frozenset[int]) -> int:
     """Return the parity of a function under the sign change of some of its arguments.
 
-    It is 1 for even, -1 for odd and 0 for neither. ``plain`` is the function of placeholder symbols, and
-    ``which`` has the numbers of the arguments.
+    It is 1 for even, -1 for odd, and 0 if neither is found. ``plain`` is the function of placeholder symbols,
+    and ``which`` has the numbers of the arguments.
     """
     other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
     return next((k for k in (1, -1) if expand(other - k * plain) == 0), 0)

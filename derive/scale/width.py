@@ -77,7 +77,8 @@ _INSIDE = Symbol("c_rate", real=True)
 def weights(program: Program) -> dict[str, GaussianWeight]:
     """Return every weight of a program at its initial value, by name.
 
-    Random matrices that stand for drawn data, not for weights, are left out.
+    Matrices and vectors that are drawn anew at each step, such as fresh batches, are left out. A random
+    matrix of fixed samples counts as a weight.
     """
     starts: list[GaussianWeight] = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
     return {x.name: x for x in starts if not x.fresh}
@@ -87,7 +88,8 @@ def as_written(program: Program) -> dict[str, Expr]:
     """Return the exponents of the width with which a program is written, by name.
 
     A weight W is applied as ``N^-a_W W``, its initial variance is of order ``N^-b_W``, the learning rate is
-    of order ``N^-c``, and outputs are divided by ``N^d``. ``c`` is left out if no weight has a linear rule.
+    of order ``N^-c``, and outputs are divided by ``N^d``. ``c`` is left out if all trained weights have
+    entrywise rules.
 
     >>> from derive.program import mlp
     >>> as_written(mlp(1))
@@ -105,7 +107,10 @@ def as_written(program: Program) -> dict[str, Expr]:
 
 
 def is_gain(program: Program, w: GaussianVector) -> bool:
-    """Return whether a vector of weights multiplies a field of the forward pass entry by entry (a gain)."""
+    """Return whether a vector of weights multiplies, in the forward pass, a function that is not a constant.
+
+    Such a vector is a gain; the function is a field in most programs.
+    """
     alone = {x.name for x in program.definitions if any(_alone(x.rhs, used) for used in w.uses(x.rhs))}
     for x in forward_pass(program):
         if x.name in program.scalars or x.name in alone:
@@ -266,7 +271,7 @@ class _Rescaling:
     def initial(self, w: Any) -> Any:
         """Return the initial value of a weight with its variance multiplied by ``N^-b``, b being symbolic.
 
-        Data, which have no exponents, are returned unchanged.
+        A matrix or vector that is drawn anew at each step has no exponents, and is returned unchanged.
         """
         if w.name not in self.scales:
             return w
@@ -1211,8 +1216,9 @@ class _Symmetry:
         )
 
     def weight(self, w: GaussianWeight, used: Expr, env: IndexExpressions) -> Expr:
-        """Return the unknown x of ``N^x``, which rescales a weight without its multiplier; zero for data.
+        """Return the unknown x of ``N^x``, which rescales a weight without its multiplier.
 
+        It is zero for a matrix that is drawn anew at each step.
         ``w`` is the weight or its family, ``used`` the member that an expression contains, and ``env`` has
         the values of the indices.
         """

@@ -496,7 +496,10 @@ def _constant(x: Expr, loops: list[Loop]) -> bool:
 
 
 def of_a_layer(x: Expr) -> bool:
-    """Return whether an expression is a constant of each layer, such as the relative width ``a(ell)``."""
+    """Return whether an expression is a function of a layer alone, such as the relative width ``a(ell)``.
+
+    Its only argument is an integer, or contains ell or L but no time.
+    """
     if not isinstance(x, AppliedUndef) or len(x.args) != 1:
         return False
     return bool(x.args[0].is_Integer or x.args[0].has(ell, L)) and not x.args[0].has(t, s)

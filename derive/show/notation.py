@@ -97,7 +97,7 @@ class Notation:
         return known if known is not None and len(known) == len(atom.args) else guess_roles(atom)
 
     def is_activation(self, atom: AppliedUndef) -> bool:
-        """Return whether an atom is a function of fields, such as phi(h(ell, mu, t)), not a field.
+        """Return whether an atom is a function of functions, such as phi(h(ell, mu, t)), not a field.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class Notation:
         Returns
         -------
         bool
-            True for a function of fields.
+            True if an argument contains a function, here or elsewhere in the theory.
         """
         return str(atom.func) in self.activations or any(x.atoms(AppliedUndef) for x in atom.args)
 
@@ -128,10 +128,10 @@ class Notation:
         return any(n in self.random or self._is_hatted(n) for n in names)
 
     def _is_hatted(self, name: str) -> bool:
-        """Return whether a name such as ``xihat_w`` is a conjugate field, not a conjugate order parameter.
+        """Return whether a name has the form of that of a conjugate field, such as ``xihat_w``.
 
-        The name belongs to a conjugate order parameter if it is a declared function's name with ``hat``
-        added.
+        The part before the first underscore ends in ``hat``. The name belongs to a conjugate order parameter
+        if it is a declared function's name with ``hat`` added.
         """
         head, *rest = name.split("_", 1)
         return head.endswith("hat") and "_".join([head[:-3], *rest]) not in self.roles

@@ -100,10 +100,11 @@ def _without_means(e: Expr) -> Expr:
 
 
 def _graph(program: Program, responding: list[tuple[Application, Application]]) -> dict[str, set[str]]:
-    """Return for each field the names of the fields from which it is computed at the same site and time.
+    """Return for each field the names of the fields of the same unit and time from which it is computed.
 
-    A field is computed from another one directly, or by an equal-time response: for each pair (a, b) in
-    ``responding`` the field of the product a depends on the vector of b.
+    Layers are not distinguished, and an equation of a rate of change gives no names. A field is computed from
+    another one directly, or by an equal-time response: for each pair (a, b) in ``responding`` the field of
+    the product a depends on the vector of b.
     """
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
 
@@ -743,7 +744,8 @@ def _at_step(body: Expr, step: Expr) -> list[AppliedUndef]:
 def _require_members(d: Definition, used: Parameter) -> None:
     """Raise ProgramError if a definition reads a vector of weights beyond the ends of its family.
 
-    Definitions with deltas or cases, which may select the members that exist, are not checked.
+    Two members are tested: at the first values of all indices, and at the last values of all. Definitions
+    with deltas or cases, which may select the members that exist, are not checked.
     """
     if d.rhs.has(KroneckerDelta, Piecewise):
         return
@@ -1145,9 +1147,9 @@ def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
 
 
 def _forward_weights(reading: Reading) -> set[str]:
-    """Return the names of weights in the forward pass, on which the outputs depend.
+    """Return the names of the weights on which numbers with a mean over units, such as outputs, depend.
 
-    Separate matrices of the backward pass are not among them.
+    Separate matrices of the backward pass are not among them, unless such a number depends on them.
     """
     todo = [d for d in reading.definitions if d.name in reading.program.scalars and d.rhs.has(Mean)]
     forward: list[Definition] = []

@@ -146,7 +146,7 @@ class _FamilySearch:
         return {_key(a) for _, x in self.extended(end) for a in x.atoms(AppliedUndef) if self.outside(a)}
 
     def outside(self, atom: Expr) -> bool:
-        """Return whether ``atom`` is an order parameter at a layer beyond its range."""
+        """Return whether ``atom`` is an order parameter at a layer that is known to be beyond its range."""
         q = self.parameters.get(str(getattr(atom, "func", "")))
         r = None if q is None else q.layers
         if r is None:

@@ -134,7 +134,7 @@ def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None)
 
 
 def _require_vectors(theory: TheoryData, names: Mapping[Expr, Expr]) -> None:
-    """Raise NotApplicable unless names are given to expressions of fields of the program."""
+    """Raise NotApplicable unless ``names`` is a mapping whose keys each contain a field of the program."""
     require_type(names, Mapping, "names", "a mapping from vectors to expressions, such as {h(t): x(t)}")
     fields = [x.name for x in theory.program.fields]
     for vector, name in names.items():

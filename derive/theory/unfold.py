@@ -431,7 +431,10 @@ class _Unfolder:
     # -- causality ---------------------------------------------------------------------------------------
 
     def reaches(self, r: Response) -> bool:
-        """Return whether the field of a response depends on its source at the same time."""
+        """Return whether the field of a response may depend on its source at the same time.
+
+        Names alone are compared: layers and other indices are not distinguished.
+        """
         return reaches(self.now, str(r.body.func), str(r.source.func))
 
     def tidied(self, e: Expr) -> Expr:
@@ -444,7 +447,7 @@ class _Unfolder:
         return self.tidy(e) if isinstance(e, Sum | Integral) else e
 
     def vanishes(self, r: Response) -> bool:
-        """Return whether a response is zero by causality.
+        """Return whether a response is known to be zero by causality.
 
         It is zero if the perturbation is later than the field, or at the same time without an equal-time
         response.

@@ -97,7 +97,7 @@ class Point:
 
     @property
     def done(self) -> bool:
-        """Whether the folder of the sweep holds the result of this point."""
+        """Whether the file for the result of this point exists; the file is not read."""
         return self.file.exists()
 
     def kept(self, *, retry: bool = False) -> Outcome | None:

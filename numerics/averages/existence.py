@@ -171,7 +171,7 @@ def _not_negative(theory: Theory) -> frozenset[str]:
 
 
 def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
-    """Replace each field by a real symbol with the name and the layer of the field.
+    """Replace each field, and each function of data, by a real symbol with its name and its layer.
 
     Other indices are dropped, so that a product of two fields at equal times and samples becomes a square.
     Symbols of the fields in ``positive`` are not negative.
@@ -215,10 +215,11 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
 def singular_powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     """Return the points where an expression may be singular in ``x``, each with its measured power p.
 
-    The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side; a side on
-    which the expression is zero or not real is left out. p is about zero or negative if the expression is
-    finite at x0. All other symbols have generic values. Numbers have DIGITS digits, because the terms of an
-    expression such as ``x**2 - 2*x + 1`` cancel near a zero.
+    The points are zeros of the bases of powers and of the arguments of logarithms. At a point x0 the
+    expression behaves as ``|x - x0|^-p``. A point occurs once for each side; a side on which the expression
+    is zero or not real is left out. p is about zero or negative if the expression is finite at x0. All other
+    symbols have generic values. Numbers have DIGITS digits, because the terms of expressions such as
+    ``x**2 - 2*x + 1`` cancel near a zero.
 
     >>> from sympy import Symbol, tan
     >>> x = Symbol("x", real=True)

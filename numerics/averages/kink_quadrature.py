@@ -109,7 +109,7 @@ class Moment:
 
     @cached_property
     def kinks(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Values of the first and of the second variable at which the function or its slope jumps.
+        """Values of the first and of the second variable at which the function may not be smooth.
 
         With one variable the second tuple is empty. Raises Unserved as :func:`kinks_of` does.
         """

@@ -185,7 +185,10 @@ def _checked(variables: Sequence[Any]) -> list[Any]:
 
 
 def _body(given: Any) -> Expr:
-    """Return the function to be averaged as an expression; raise SpecError if it is not one."""
+    """Return the function to be averaged as an expression; raise SpecError if it is not one.
+
+    SpecError is also raised for a function with an infinite or undefined number.
+    """
     try:
         body = converted(given)
     except (SympifyError, TypeError):

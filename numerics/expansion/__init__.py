@@ -324,8 +324,8 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     Raises
     ------
     SpecError
-        For an order below 4, for networks without a series of words, for units with attributes, and for
-        another loss than the square loss.
+        For an order that is not an integer of at least 4, for networks without a series of words, for units
+        with attributes, and for another loss than the square loss.
     Diverged
         If the error grows without bound, as with a learning rate that is too large, or if outputs are too
         small for floating-point numbers.
@@ -528,8 +528,9 @@ ROUNDED = 1e-9
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
     """Raise SpecError beyond order 0 if the error, or its slope, jumps as a function of the output.
 
-    Nothing is checked if the error is not a function of a single output. ``key`` and ``value`` are the key of
-    the experiment file that sets the loss, and its value, for the message.
+    SpecError is also raised if the slope is not known, as for an undefined function. Nothing is checked if
+    the error is not a function of a single output. ``key`` and ``value`` are the key of the experiment file
+    that sets the loss, and its value, for the message.
     """
     try:
         law = ErrorLaw.of(theory)

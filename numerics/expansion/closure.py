@@ -117,7 +117,7 @@ class ClosureLayers:
         return sorted({x for e in equations for x in e.free_symbols if x.is_commutative} - {gamma0}, key=str)
 
     def is_correlation(self, x: Expr) -> bool:
-        """Return whether x is a correlation or a kernel of the data, which are stored with low rank."""
+        """Return whether x is a correlation or a constant kernel, which are stored with low rank."""
         return bool(x.is_Symbol) or place_of(x)[0] in self.correlations
 
     def inwards(self, name: str) -> list[int]:

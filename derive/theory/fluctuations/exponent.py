@@ -89,14 +89,14 @@ class AuxiliaryField:
 
 
 def _inside(inner: tuple[IndexRange, ...], outer: tuple[IndexRange, ...]) -> bool:
-    """Return whether each range of ``inner`` is contained in the range of ``outer`` of the same index."""
+    """Return whether each range of ``inner`` is known to lie in the range at its position in ``outer``."""
     pairs = list(zip(inner, outer, strict=True))
     gaps = (y for a, b in pairs for y in (a.lower - b.lower, b.upper - a.upper))
     return all(sympify(x).is_nonnegative for x in gaps)
 
 
 def _disjoint(one: tuple[IndexRange, ...], other: tuple[IndexRange, ...]) -> bool:
-    """Return whether the ranges of at least one index have no value in common, at a large depth L."""
+    """Return whether the ranges of an index are known to have no value in common, at a large depth L."""
     pairs = list(zip(one, other, strict=True))
     gaps = [sympify(y) for a, b in pairs for y in (a.lower - b.upper, b.lower - a.upper)]
     return any(x.is_positive or (x != 0 and x.is_nonnegative) for x in gaps)

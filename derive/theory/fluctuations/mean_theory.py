@@ -252,7 +252,7 @@ class _Saddle:
 
 
 def _disjoint(r: IndexRange, other: IndexRange) -> bool:
-    """Return whether two ranges are of the same index and have no value in common."""
+    """Return whether two ranges are of the same index and are known to have no value in common."""
     gaps = (r.lower - other.upper, other.lower - r.upper)
     return r.index == other.index and any(expression(x).is_positive for x in gaps)
 

@@ -282,7 +282,7 @@ def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
 
 
 def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> bool:
-    """Return whether an inequality holds at all values of the indices of the order parameter ``q``.
+    """Return whether an inequality is known to hold at all values of the indices of ``q``.
 
     ``values`` gives the values of other indices. The result is False if the inequality contains no index in
     ``values``, or if the condition is not an inequality with >= or <=.

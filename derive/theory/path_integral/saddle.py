@@ -301,7 +301,9 @@ def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
 
 
 def instant_responses(action: Action) -> frozenset[str]:
-    """Return the names of the responses that do not vanish at ``s = t``.
+    """Return the names of the responses that can differ from zero at ``s = t``.
+
+    They are those whose vector is computed from the source within one step; layers are not distinguished.
 
     >>> from derive.program import isotropic, mlp
     >>> from derive.theory.path_integral import path_integral
@@ -350,7 +352,7 @@ class _Step:
         return e.xreplace({a: v for a, v in now.items() if v is not None})
 
     def equal_time_responses(self) -> frozenset[str]:
-        """Return the names of the responses that do not vanish at equal times.
+        """Return the names of the responses that can differ from zero at equal times.
 
         They are found by iteration from the empty set, because such a response is itself a dependence.
         """
