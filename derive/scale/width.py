@@ -138,7 +138,7 @@ def symbols_of(program: Program) -> dict[str, Expr]:
 
     The exponents are a (multiplier) and b (variance) of each weight, c (learning rate) and d (output). Those
     of a family of weights are functions of the layer. A weight W with an entrywise rule has its own c_W, and
-    e_W (epsilon) and s_W (decay) if its rule has these; c is left out if all weights have such rules.
+    e_W (epsilon) and s_W (decay) if its rule has these; c is left out if all trained weights have such rules.
 
     >>> from derive.program import mlp
     >>> symbols_of(mlp(2))
@@ -428,7 +428,7 @@ class Constraints(ConditionalResult):
         """Symbols of the exponents that the conditions may determine: those of each weight, then c and d.
 
         c belongs to the learning rate ``N^-c``, and d to the output, which is divided by ``N^d``. c is left
-        out if all weights have entrywise rules, which have rates of their own.
+        out if all trained weights have entrywise rules, which have rates of their own.
         """
         return unknowns(self.program)
 
@@ -715,7 +715,7 @@ def unknowns(program: Program) -> tuple[Expr, ...]:
     """Return the symbols of the exponents of a program of known depth: those of each weight, then c and d.
 
     c belongs to the learning rate ``N^-c``, and d to the output, which is divided by ``N^d``. Each layer of a
-    family has its own exponents. c is left out if all weights have entrywise rules.
+    family has its own exponents. c is left out if all trained weights have entrywise rules.
     """
     symbols_, counting = symbols_of(program), Counting(program)
     exponents: list[Expr] = []
@@ -999,7 +999,7 @@ def named(program: Program, constraints: Constraints | None = None) -> dict[str,
     """Return common parametrizations of a program by name, each as values of its exponents of N.
 
     ``constraints`` are those of the program, if they are known already. Below, the number of terms is that of
-    the sum over units that a weight enters. Raises NotApplicable if all weights have entrywise rules.
+    the sum over units that a weight enters. Raises NotApplicable if all trained weights have entrywise rules.
 
     - ``NTK``: the multiplier is one over the root of the number of terms; entries are of order one, and
       outputs are not divided;

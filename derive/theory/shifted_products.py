@@ -26,8 +26,9 @@ def products_at_plain_indices(program: Program) -> Program:
     """Return the program with a field for each product of a matrix with a vector at a shifted index.
 
     An index is shifted if the vector has it in an argument such as ``p + 1``, ``4 - p`` or ``p - r``.
-    Products with families of matrices, as ``Sum(W(k) @ h(p + k, t), (k, -1, 1))``, vectors that contain
-    ordered fields, and arguments with the position of an ordered field are not changed. If there is no such
+    Products with families of matrices that have further indices than the layer, as in
+    ``Sum(W(k) @ h(p + k, t), (k, -1, 1))``, vectors that contain ordered fields, and arguments with the
+    position of an ordered field are not changed. If there is no such
     product, the same object is returned.
     """
     rewriting = _ProductRewriting(program)

@@ -352,7 +352,8 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
     variable a tuple of functions, which are multiplied; an empty tuple is the constant 1.
 
     ``rtol`` is relative to the average of the absolute value; the errors are absolute. Raises
-    :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached before the lattice becomes too large.
+    :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached with POINTS points or with REFINEMENTS
+    spacings, or if a product grows too fast.
 
     >>> both = np.array([[1.0, 0.5], [0.5, 1.0]])
     >>> value, error = averages([((np.sin,), (np.sin,)), ((np.cos,), (np.cos,))], both, 1e-10)

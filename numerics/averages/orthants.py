@@ -290,7 +290,7 @@ def four(unit: Array) -> Array:
     """Return the mean of the product of the signs of ``a_i . x`` for four unit vectors a_i, ``(tuples,)``.
 
     ``unit`` (tuples, 4, rank) holds the a_i, and x is standard normal. The signs are paired so that the inner
-    products between the pairs are small. The value for independent pairs is a product of two arcsines. The
+    products within the pairs are small. The value for independent pairs is a product of two arcsines. The
     inner products between the pairs are then switched on (Plackett's identity). If two vectors are equal
     (opposite), the value is the mean of the product of the two other signs (times -1).
     """

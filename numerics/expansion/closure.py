@@ -418,7 +418,7 @@ class Closed:
     def value(self, name: str, n: int, site: int) -> LayerOperator | None:
         """Return order n in gamma0 of the order parameter ``name`` at the layer ``site``, as an array.
 
-        The result is None if this order vanishes.
+        The result is None if the plan contains no term of this order.
         """
         return self.array(self.plan.operator(name, site).at(n))
 
