@@ -107,7 +107,7 @@ class Notation:
         Returns
         -------
         bool
-            True if an argument contains a function, here or elsewhere in the theory.
+            True if an argument contains a function, here or elsewhere in the theory under the same name.
         """
         return str(atom.func) in self.activations or any(x.atoms(AppliedUndef) for x in atom.args)
 

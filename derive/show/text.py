@@ -202,8 +202,8 @@ class PaperText(Arranged, StrPrinter):
     def parenthesize(self, item: Any, level: int, strict: bool = False) -> str:
         """Return the text of an operand, in brackets where its precedence requires them.
 
-        As the base of a power, a derivative, a response, an integral, and a sum or product over an index are
-        put in brackets.
+        As the base of a power, a derivative (except one of an activation), a response, an integral, and a sum
+        or product over an index are put in brackets.
 
         Parameters
         ----------

@@ -450,8 +450,9 @@ class Registry:
     def _spans_of_constants(self, body: Expr) -> dict[str, list[tuple[Expr, Expr]]]:
         """Return for each constant with a layer in ``body`` the layers for which it has values.
 
-        A constant is for example ``c(ell, mu)``. The layers are pairs (first, last), one for each place where
-        a definition of the program contains the constant. They are counted by the index ell of ``body``.
+        A constant is for example ``c(ell, mu)``; an undefined function of fields counts as one. The layers
+        are pairs (first, last), one for each place where a definition of the program contains the constant.
+        They are counted by the index ell of ``body``.
         """
         known = {*self.program.scalars, *(x.name for x in self.program.fields)}
         known |= {x.name for x in self.program.given} | {x.name for x in self.program.attributes}

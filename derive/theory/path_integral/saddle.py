@@ -390,7 +390,7 @@ class Assembly:
     """Builder of a theory: replaces each product of a matrix and a vector in the program's definitions.
 
     A product is replaced by its Gaussian source, responses and memory. ``at_equal_times`` are the names of
-    the responses that are kept at equal times; by default those that do not vanish there.
+    the responses that are kept at equal times; by default those that can differ from zero there.
     """
 
     def __init__(self, saddle: SaddlePoint, at_equal_times: frozenset[str] | None = None) -> None:
