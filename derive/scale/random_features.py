@@ -458,7 +458,8 @@ def eliminated(theory: Theory) -> RandomFeatures:
     """Return the theory of flow on random features as one equation for the cut-off and one for the loss.
 
     The cut-off is the eigenvalue above which modes have been learnt; all responses are functions of it.
-    Raises :class:`NotApplicable` where responses do not depend on one cut-off.
+    Raises :class:`NotApplicable` for theories whose Laplace transforms are not derived, such as those in
+    steps or with layers, and where responses do not depend on one cut-off.
 
     >>> from derive import mean_field
     >>> from derive.program.networks import random_features

@@ -296,8 +296,9 @@ def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, 
 def rank_one(theory: Theory) -> RankOne:
     """Return the equations of flow on structured data and the population loss with the rank-one ansatz.
 
-    Raises :class:`NotApplicable` for theories that are trained on samples, if the memory terms are not a
-    product of functions of ``t`` and ``s``, or if the singular values do not grow at the same rate.
+    Raises :class:`NotApplicable` for theories without modes or trained on samples, for a depth that is a
+    number, if the memory terms are not a product of functions of ``t`` and ``s``, or if the singular values
+    do not grow at the same rate.
 
     >>> from derive import mean_field, structured
     >>> found = rank_one(mean_field(structured(data="population", rule="flow")))

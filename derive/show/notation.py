@@ -58,10 +58,10 @@ class Notation:
     roles : mapping of str to tuple of str
         For each declared function, the role of each argument: ``layer``, ``sample`` or ``time``.
     random : frozenset of str
-        Names of the fields of the single-site process.
+        Names of the fields and of the Gaussian sources of the single-site process.
     scalars, kernels, activations, matrices : frozenset of str
-        Names of the numbers of a program, of the kernels of its given vectors, of activations and of
-        matrices.
+        Names of the numbers and constants of a program, of the kernels of its given vectors, of activations
+        and of matrices.
     ranges : tuple of (Symbol, Expr, Expr)
         Indices with their bounds, which the first line of a document states.
     letters : frozenset of str
@@ -112,7 +112,7 @@ class Notation:
         return str(atom.func) in self.activations or any(x.atoms(AppliedUndef) for x in atom.args)
 
     def is_random(self, x: Expr) -> bool:
-        """Return whether an expression contains a field of the single-site process, or a conjugate field.
+        """Return whether an expression contains a field, a Gaussian source or a conjugate field.
 
         Parameters
         ----------

@@ -313,7 +313,7 @@ def _denominators_factored(e: Expr) -> Expr:
 
 
 def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:
-    """Return the functions in ``e`` that differ from unit to unit.
+    """Return the functions in ``e`` that are not known to be the same for all units.
 
     ``sure`` are the names of functions that are the same for all units; all others are returned.
     """

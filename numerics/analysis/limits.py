@@ -330,7 +330,8 @@ def _formulas(step: FirstStep) -> EarlyTime:
 def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: str) -> LimitValue:
     """Return ``find(theory)`` for the theory of a program; ``what`` names the result in messages.
 
-    Raises SpecError if the theory is not one of isotropic data, or if ``find`` raises NotApplicable.
+    Raises SpecError if the theory has no order parameter named C_v, as theories of isotropic data have it, or
+    if ``find`` raises NotApplicable.
     """
     theory = mean_field(program)
     accepted = "a program on isotropic data, such as derive.program.isotropic makes"

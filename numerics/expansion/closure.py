@@ -574,8 +574,9 @@ class Closed:
     def tangent(self, n: int, out: Times, into: Array) -> None:
         """Write order n in gamma0 of the tangent kernel to the array ``into``, (out, P, out, P).
 
-        ``out`` are the output times. The kernel is a sum of products of factors G and H entry by entry. A
-        few times are computed at once, so that products and sums stay in the cache of the processor.
+        ``out`` are the positions of the times that are kept. The kernel is a sum of products of factors G and
+        H entry by entry. A few times are computed at once, so that products and sums stay in the cache of the
+        processor.
         """
         pairs = []
         for x, y in self.plan.tangent.at(n):
@@ -658,7 +659,7 @@ class OrderByOrder:
         """Return the coefficients of each result variable by its name.
 
         The first axis of each array is the order in gamma0, without orders at which all order parameters
-        vanish. Times are output times.
+        vanish. The times are all times of the problem.
         """
         P, closed, grid = self.closed.P, self.closed, self.setting.grid
         out: Times = slice(None) if grid is None else grid.outputs

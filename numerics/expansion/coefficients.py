@@ -65,7 +65,10 @@ class Coefficients(Protocol):
         """
 
     def values(self) -> dict[str, Array]:
-        """Return the coefficients of each result variable at output times, by name; orders first."""
+        """Return the coefficients of each result variable at all times of the problem; orders first.
+
+        They are arrays by the name of the variable.
+        """
 
 
 Evaluator = Callable[[TimeGrid | None], Coefficients]
@@ -202,7 +205,7 @@ class Setting:
 
     @property
     def out(self) -> NDArray[np.intp]:
-        """Positions of the output times among the steps of the rule, or the nodes of a flow's time grid."""
+        """Positions of all times of the problem among the rule's steps, or the nodes of a flow's grid."""
         return np.arange(self.times) if self.grid is None else self.grid.outputs
 
     @cached_property
