@@ -140,7 +140,7 @@ class Moment:
         absolute value. The error is absolute: the change of the average when the number of points rises for
         the last time, plus a tenth of the tolerance for the finite range. Raises
         :class:`~numerics.errors.NotConverged` if the largest number of points is not enough, or if the
-        function grows too fast.
+        function grows too fast, and Unserved as :attr:`kinks` does.
         """
         deviations = float(np.sqrt(max(first, 0.0))), float(np.sqrt(max(second, 0.0)))
         product = deviations[0] * deviations[1]
@@ -167,7 +167,7 @@ class Moment:
 
         Beyond it the integrand, the function times the density of x and y, is below a share ``tol`` of its
         maximum. Raises :class:`~numerics.errors.NotConverged`, with the words ``place``, if the integrand is
-        not that small at FARTHEST standard deviations, or not finite within the range.
+        not that small at FARTHEST standard deviations, or not finite at a test point within the range.
         """
         x = np.arange(STEP / 2, FARTHEST, STEP)
         x = np.concatenate([-x[::-1], x])

@@ -163,8 +163,8 @@ def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: floa
     from zero. It bounds the product for all correlations of the variables, also if functions of two variables
     grow in opposite directions, or one decays where another grows. The means m are zero and the largest of
     TEST_MEANS times ``deviation``. The distance is in standard deviations, and at least the distance for a
-    constant function. Raises NotConverged if the integrand is not finite somewhere within FARTHEST standard
-    deviations, or not below this share at FARTHEST.
+    constant function. Raises NotConverged if the integrand is not finite at a test point within FARTHEST
+    standard deviations, or not below this share at FARTHEST.
     """
     x = np.linspace(0.0, FARTHEST, 301)
     farthest = 0.0

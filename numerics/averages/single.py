@@ -86,8 +86,8 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     Unserved
         If no method takes the body.
     NotConverged
-        If ``rtol`` is not reached, or if the body is not real and finite within 30 standard deviations of the
-        mean, or has a pole that is not integrable.
+        If ``rtol`` is not reached, if the body is not real and finite at test points within 30 standard
+        deviations of the mean, or if it has a pole that is not integrable.
     Ambiguous
         If a jump or another point mass multiplies a point mass of the same variable or of a multiple of it,
         and for a point mass of a variable without variance.

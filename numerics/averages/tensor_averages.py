@@ -43,8 +43,8 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
     Raises
     ------
     NotConverged
-        If ``rtol`` is not reached, or if a product is not real and finite within 30 standard deviations of
-        the mean.
+        If ``rtol`` is not reached, or if a product is not real and finite at test points within 30 standard
+        deviations of the mean. A pole between these points may be missed.
     Ambiguous
         If a jump or another point mass multiplies a point mass at the same sample or at a sample whose
         variable is a multiple of it, and for a point mass at a sample without variance.
