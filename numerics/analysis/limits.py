@@ -623,7 +623,8 @@ LARGEST_RATE = {
 class RateLimit(Finite):
     """Largest learning rate in closed form and its numbers.
 
-    The numbers are None if the depth is a symbol, and for a program. Here nu is the ratio N/D of width to
+    The numbers are None if the depth is a symbol, and for a program; ``crossover`` is also None if there is
+    no crossover. Here nu is the ratio N/D of width to
     input dimension.
 
     Attributes

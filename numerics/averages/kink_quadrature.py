@@ -413,7 +413,8 @@ REAL = "an expression with real and finite values"
 def is_smooth(e: Expr) -> bool:
     """Return whether an expression in the symbol `X` has no kinks, jumps or point masses.
 
-    An expression with a derivative that SymPy leaves unevaluated (``Derivative``) counts as not smooth.
+    Poles, and singular points of powers and logarithms, do not count. An expression with a derivative that
+    SymPy leaves unevaluated (``Derivative``) counts as not smooth.
     Raises Unserved as :func:`kinks_of` does.
     """
     return not e.has(Derivative, DiracDelta) and not kinks_of(e, X)

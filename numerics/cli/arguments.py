@@ -57,7 +57,7 @@ NOT_PROGRAMS = {
 
 
 def is_program(text: str) -> bool:
-    """Return whether the argument names a Python file, not an experiment file.
+    """Return whether the argument names a Python file: it ends in ``.py`` or contains ``.py:``.
 
     >>> is_program("net.py:program"), is_program("net.py"), is_program("spec.toml")
     (True, True, False)

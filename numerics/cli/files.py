@@ -170,7 +170,10 @@ def show(
 
 
 def load_result(file: Path) -> xr.Dataset:
-    """Return the result in a file; raise SpecError if the file is not a result or is incomplete."""
+    """Return the result in a file; raise SpecError if the file is missing, unreadable or not a result.
+
+    A result has the attribute ``spec`` and the coordinate ``time``.
+    """
     from numerics.experiment.experiment import require_file
     from numerics.results import load
 
