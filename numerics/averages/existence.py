@@ -173,7 +173,8 @@ def _not_negative(theory: Theory) -> frozenset[str]:
 def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
     """Replace each field, and each function of data, by a real symbol with its name and its layer.
 
-    Other indices are dropped, so that a product of two fields at equal times and samples becomes a square.
+    Integer arguments are kept like layers. Other indices are dropped: a correlation is taken at equal times
+    and samples, where the product of a field with itself is a square.
     Symbols of the fields in ``positive`` are not negative.
     """
 
