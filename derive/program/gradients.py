@@ -1433,7 +1433,7 @@ def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
     """Return gradients on ranges of layers, with neighbouring ranges merged if the expressions agree.
 
     The ranges are given in ascending order. Expressions are compared as functions of the layer index, the
-    first symbol of ``axis``; without it nothing is merged.
+    first symbol of ``axis``; without it nothing is merged. The field ``constant`` of results is 1.
     """
     merged: list[_Cell] = []
     for c in cells:

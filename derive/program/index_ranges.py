@@ -90,9 +90,9 @@ def _messages_on_numbers(program: Program, ranged: _Ranged) -> Iterator[str]:
 class _Ranged:
     """The indices of a program, and which of them stand in an expression without a range.
 
-    An index is a symbol that has a range somewhere in the program, or that stands in an argument of a field,
-    a scalar, a given vector or a constant. The time, symbols in the depth and in the ends of ranges are not
-    indices unless they have a range.
+    An index is a symbol that has a range somewhere in the program, or that stands in the expression of a
+    definition as an argument of a field, a scalar, a given vector or a constant. The time, symbols in the
+    depth and in the ends of ranges are not indices unless they have a range.
     """
 
     def __init__(self, program: Program) -> None:

@@ -31,7 +31,7 @@ def with_layer_index(program: AnyParts) -> AnyParts:
     An index is one of layers if it is the first argument of a layered field or selects a member of a family
     of weights over layers. Definitions and weights may name it differently. An ``ell`` that counts something
     else is renamed. A definition with two indices of layers keeps both names. The same object is returned if
-    all indices have these names already.
+    layered fields and families of weights use ``ell``, and scalars and the loss do not contain it.
     """
     if not _may_differ(program):
         return program
@@ -90,8 +90,8 @@ def _layers_of(v: GaussianVector) -> Iterator[IndexRange]:
 def _places_of_layers(program: Parts) -> set[Place]:
     """Return the arguments of functions that count layers, as pairs (name of function, number of argument).
 
-    They are those in layered fields, in families of weights, and in scalars that have one value for each
-    layer.
+    They are those in layered fields, in families of weights over layers, and in scalars that have one value
+    for each layer.
     """
     places = {(x.name, 0) for x in program.fields if x.layered}
     places |= {(w.name, 0) for w in map(gaussian, program.matrices) if w.index is not None}

@@ -74,7 +74,7 @@ def name_conflicts(
     Messages follow for ranges and sums that are empty or end at a number that is not an integer. ``declared``
     are pairs (kind, name) of fields, weights, constants, ...; ``ranges`` are those of all indices, and
     ``expressions`` those of definitions and loss. Ranges of the indices in ``layer_indices``, which count
-    layers, may be empty.
+    layers, may be empty or end at any number.
     """
     kinds: dict[str, str] = {}
     for kind, name in declared:
@@ -152,7 +152,7 @@ def _plural(kind: str) -> str:
 def wrong_heads(
     heads: Iterable[Expr], indices: Collection[Symbol], evolving: Collection[str] = ()
 ) -> Iterator[str]:
-    """Yield a message for each left-hand side that is not a function of different indices and the time.
+    """Yield messages for left-hand sides without the time as last argument, or with an index twice.
 
     The time ``t`` is its last argument, or 0 for the initial value of a field named in ``evolving``.
     ``indices`` are the symbols that have a range.
@@ -259,8 +259,8 @@ def inconsistent_uses(
 
     ``heads`` are the left-hand sides of definitions, ``expressions`` the expressions to check, and
     ``weights`` maps names of weights to their numbers of indices. ``attributes`` are names of functions of
-    one index, that of a unit, which must be an integer. An argument of a function must not be the time in one
-    use and an index in another.
+    one index, that of a unit, which must be an integer or the time. An argument of another function must not
+    be the time in one use and an index in another.
     """
     first: dict[str, AppliedUndef] = {}
     for use in (*heads, *(a for e in expressions for a in sorted(e.atoms(AppliedUndef), key=spelled))):

@@ -135,7 +135,7 @@ class Network:
     depth: Expr = L
 
     def _require_types(self) -> None:
-        """Raise ProgramError for an argument that holds objects of a wrong type."""
+        """Raise ProgramError for an argument that is not a tuple or list of the right type of objects."""
         kinds: dict[str, tuple[type, ...]] = {
             "fields": (Field,),
             "weights": (GaussianMatrix, GaussianVector),
@@ -450,7 +450,7 @@ class Network:
         return {x for a in calls for arg in a.args for x in arg.free_symbols} - numbers - {t}
 
     def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for a quantity at a time that is neither ``t`` nor 0.
+        """Raise :class:`ProgramError` for a field or scalar at a time that is neither ``t`` nor 0.
 
         The value at another step, such as ``f(mu, 1)``, would act on earlier steps.
         """
@@ -465,9 +465,11 @@ class Network:
                     )
 
     def _check_rings(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for an array and a field that are shifted along the same index.
+        """Raise :class:`ProgramError` for constants and a field that are shifted along one index.
 
-        The field is periodic in the index and the array is not, so that no shift of both gives the gradient.
+        This is tested in the loss and in each definition; scalars and given vectors count as fields. The
+        field is periodic in the index and the array of constants is not, so that no shift of both gives the
+        gradient.
         """
         computed = {d.name for d in lines} | {x.name for x in self.given}
         layered = {x.name for x in self.fields if x.layered or x.ordered}
@@ -568,9 +570,9 @@ class Network:
     def _check(self, lines: tuple[Definition, ...]) -> None:
         """Raise ProgramError for definitions without a limit of infinite width, and for ambiguous names.
 
-        Refused are means of vectors of two populations, layers of different units that share one matrix, and
-        symbols that are named like the second value of an index in a correlation, such as ``alpha`` beside
-        ``mu``.
+        Refused are means of vectors of two populations, layered fields that enter their own definition through
+        a matrix without the layer index, and symbols that equal the second value of an integer index in a
+        correlation, such as ``alpha`` beside ``mu``.
         """
         used = {x for d in lines for e in (d.lhs, d.rhs) for x in e.free_symbols}
         used |= {r.index for d in lines for r in d.ranges}
@@ -594,7 +596,7 @@ class Network:
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` for layers of different units that share one matrix."""
+        """Raise :class:`ProgramError` if one matrix for all layers acts on a layered field in its own definition."""
         layered = {x.name for x in self.fields if x.layered}
         depth = expression(self.depth, "depth").free_symbols
         for d in lines:
@@ -866,7 +868,7 @@ class _Assembly:
 
         ``learning`` says whether feedback matrices are updated too; ``notation`` names correlations, by
         default ``Phi`` or ``H``, and ``G``. Raises :class:`ProgramError` if the loss does not depend on a
-        trained weight, or if a matrix is applied to a trained vector.
+        trained weight, if a matrix is applied to a trained vector, or if a gradient cannot be derived.
         """
         net, graph = self.network, self.graph
         self._refuse_matrices_on_trained_vectors()
@@ -982,8 +984,9 @@ class _Assembly:
     def _backward(self) -> tuple[tuple[Definition, ...], dict[str, Definition]]:
         """Return the backward pass: definitions of the gradients that updates of weights need.
 
-        Gradients that are a multiple of one field are in the second value, by name, except those whose names
-        the user chose. They are not part of the program: each use is replaced by the multiple.
+        Gradients that are a multiple of one field are in the second value, by name, except those with respect
+        to scalars and functions of fields, and those whose names the user chose. The gradients in the second
+        value are not part of the program: each use is replaced by the multiple.
         """
         graph = self.graph
         trained = {w.name for w in self.network.weights}
@@ -1081,7 +1084,7 @@ class _Assembly:
         edited: tuple[Definition, ...],
         updates: Mapping[str, list[Any]],
     ) -> tuple[tuple[Field, ...], tuple[Definition, ...], dict[str, list[Any]]]:
-        """Return fields that equal vectors of weights, and all definitions and updates rewritten with them.
+        """Return fields for vectors of weights, and all definitions and updates rewritten with them.
 
         A vector of weights changes in time. In definitions its symbol stands for its present value; an update
         at the time s needs its value at s, which the field gives. ``lines`` are the forward pass and the
@@ -1093,9 +1096,10 @@ class _Assembly:
         new_fields: dict[str, tuple[Field, Definition]] = {}
 
         def with_fields(vector: Expr, indices: set[Symbol]) -> Expr:
-            """Return an expression with fields of the same values in place of its vectors of weights.
+            """Return an expression with multiples of fields in place of its vectors of weights.
 
-            Fields whose indices are not among ``indices`` are not used.
+            The value stays the same. A field of the backward pass is used only if its indices are among
+            ``indices``.
             """
             for v in vectors:
                 for member in v.uses(vector):
@@ -1105,7 +1109,7 @@ class _Assembly:
             return vector
 
         def updated(u: Any) -> Any:
-            """Return a term of an update with fields of the same values for its vectors of weights."""
+            """Return a term of an update with equal multiples of fields for its vectors of weights."""
             indices = {r.index for r in u.over}.union(*(x.free_symbols for x in _expressions_of(u)))
             if isinstance(u, Along):
                 return replace(u, vector=with_fields(u.vector, indices))
@@ -1119,13 +1123,13 @@ class _Assembly:
         return tuple(x for x, _ in new_fields.values()), (*changed[:at], *new, *changed[at:]), changed_updates
 
     def _means_changed(self, d: Definition, with_fields: Callable[[Expr, set[Symbol]], Expr]) -> Definition:
-        """Return a definition in whose means vectors of weights are replaced by fields of the same values.
+        """Return a definition in whose means vectors of weights are replaced by multiples of fields.
 
         The function ``with_fields`` replaces them in an expression.
         """
 
         def written(e: Expr, indices: set[Symbol], in_mean: bool) -> Expr:
-            """Return an expression in whose means fields replace vectors of weights.
+            """Return an expression in whose means multiples of fields replace vectors of weights.
 
             ``in_mean`` says whether the expression is itself inside of a mean. ``indices`` are the indices of
             the definition and of the sums around the expression; the fields may have these indices only.
@@ -1151,7 +1155,7 @@ class _Assembly:
         )
 
     def _with_new_fields(self, d: Definition, new_fields: dict[str, tuple[Field, Definition]]) -> Definition:
-        """Return a definition of the backward pass with fields in place of vectors of weights.
+        """Return a definition of the backward pass with multiples of fields in place of vectors of weights.
 
         ``new_fields`` maps the names of fields to the field and its definition.
         """
@@ -1238,8 +1242,8 @@ class _Assembly:
     def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
         """Return the names of undefined functions: targets, weights of samples, constants of layers.
 
-        ``lines`` are the expressions to search; names in ``computed`` (fields, scalars) and ``others`` are
-        left out.
+        ``lines`` are the expressions to search besides the loss, variances and ratios. Weights, attributes, given
+        vectors, functions of fields, and names in ``computed`` (fields, scalars) and ``others`` are left out.
         """
         net = self.network
         known = computed | others | {x.name for x in net.given}
@@ -1356,9 +1360,9 @@ def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
 
 
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
-    """Raise :class:`ProgramError` if a logarithm or power in the loss is undefined for real outputs.
+    """Raise :class:`ProgramError` if a logarithm or power in the loss may be undefined for real outputs.
 
-    It is raised also if only the derivative may be undefined. Powers whose exponent is not a number are not
+    It is raised also if only the derivative may be undefined, or if SymPy cannot decide. Powers whose exponent is not a number are not
     checked. ``outputs`` are the names of the outputs. An example is ``log(f)``, which is undefined at f <= 0.
     """
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}

@@ -199,7 +199,7 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
 def _roles_of_random_data(program: Parts) -> dict[str, str]:
     """Return the names of the error vectors of a program on random data, by role; empty for another program.
 
-    The loss must contain the mean square of one vector, and the program must have no given vectors. If the
+    The means in the loss must contain the square of one vector, and the program no given vectors. If the
     definition of this vector has one product of a matrix with a field, the vector has the role ``residual``
     (errors of the outputs on samples) and the field the role ``learnt`` (error of the learnt function, one
     entry for each feature). Otherwise the vector has the role ``learnt``.

@@ -494,7 +494,7 @@ class _Modes:
         )
 
     def of_every_unit(self, x: Any) -> Iterator[Any]:
-        """Yield an equation, source or order parameter with the index of the mode in it."""
+        """Yield an equation, source or order parameter; those of modes receive the index of the mode."""
         if not isinstance(x, OrderParameter):
             ranges = (self.over, *x.ranges) if self.is_of_modes(x.symbol) else x.ranges
             yield replace(x.map(self.summed), ranges=ranges)
@@ -673,9 +673,9 @@ class _Decomposition:
     def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> Iterator[Part]:
         """Yield the contribution of a pair of sources with their ``covariance``.
 
-        If the covariance is proportional to the correlation of the samples' errors, and these contain label
-        noise, there is one part for each contribution to this correlation: "label noise" for the noise
-        vector, ``label`` for others.
+        For the label "limited data", the covariance may contain a correlation function that has a "bias" part
+        itself, as that of the samples' errors with label noise. There is then one part for each contribution
+        to this correlation: "label noise" for its bias, the noise vector, and ``label`` for others.
         """
         source = str(x.symbol.func)
         split = self.samples(covariance) if label == DATA and self.depth == 0 else ()
@@ -686,11 +686,11 @@ class _Decomposition:
             yield Part(label, source, self.form(x, y, covariance))
 
     def samples(self, covariance: Expr) -> tuple[tuple[Part, Expr], ...]:
-        """Split the covariance of a source that is proportional to the correlation of the samples' errors.
+        """Split the covariance of a source that contains a correlation function, as that of samples' errors.
 
-        The errors of samples contain label noise: their correlation has contributions of its own. The result
-        are pairs of such a contribution and of the covariance with this contribution in place of the
-        correlation. It is empty without label noise.
+        If the errors of samples contain label noise, their correlation has contributions of its own. The
+        result are pairs of such a contribution and of the covariance with this contribution in place of the
+        correlation. It is empty if no contribution has the label "bias", as without label noise.
         """
         for q in self.theory.correlations():
             correlations = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]

@@ -495,7 +495,8 @@ class _Measure:
 
         The preactivation is ``h = u`` with a Gaussian product u. The terms are ``i hhat h``; the exponent of
         the average of ``exp(-i hhat u)`` over the weights, quadratic in hhat; and minus ``phi phi Phihat/2``.
-        Raises NotApplicable if the covariance of u is not a kernel of the layer below.
+        Raises NotApplicable if the covariance of u in a layer above the first is not a kernel of the layer
+        below.
         """
         for u in self.sources(str(self.chain.h.func)):
             value, layer = self.covariance(u), u.symbol.args[0] - 1

@@ -280,7 +280,9 @@ class Chain:
     """Network of layers ``h -> phi(h) -> W phi(h)`` with a readout vector ``z`` at its end.
 
     ``h`` is the field of the last layer, and ``phi`` the function of it that the output contains. Raises
-    :class:`NotApplicable` for any other network (biases, residual branches, sums over positions).
+    :class:`NotApplicable` if a matrix product is not the whole right-hand side of a definition (biases,
+    residual branches, sums over offsets), or if a matrix that is not transposed multiplies another vector
+    than given data or ``phi(h)`` of the layer below.
     """
 
     def __init__(self, program: Program) -> None:

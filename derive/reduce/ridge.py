@@ -110,9 +110,9 @@ def output_rate(theory: Theory) -> OutputRate:
     """Return the rate of the output of a network under gradient flow with decay and noise, at any depth.
 
     Raises :class:`NotApplicable` for discrete steps, for memory that is not exponential, for updates that are
-    not gradients, for weights with different rules, for unequal widths, for fields without an index of
-    layers, for weights shared by positions, for a bias that is added to a product, and for noise with skip
-    connections.
+    not gradients, for weights with different rules, for populations whose ratio is not 1, for fields without
+    an index of layers, for weights shared by positions, for a bias that is added to a product, and for noise
+    with skip connections.
 
     >>> from derive import mean_field, mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
@@ -132,8 +132,8 @@ class _Rate:
     def __init__(self, theory: Theory) -> None:
         """Read products and backward fields off the program.
 
-        Raises NotApplicable for layers of different widths, for weights with a rule of their own, and for
-        fields without an index of layers.
+        Raises NotApplicable for populations whose ratio is not 1, for weights with a rule of their own, for
+        fields without an index of layers, and without a tangent kernel.
         """
         self.program, self.kernel = theory.program, _tangent(theory)
         if own := [w for w in self.program.trained() if w.rule != self.program.rule]:
@@ -443,7 +443,7 @@ def _error(program: Program, out: Definition) -> Definition:
 
 
 def _tangent(theory: Theory) -> Equation:
-    """Return the equation of the tangent kernel; raise NotApplicable if updates are not gradients."""
+    """Return the equation of the tangent kernel; raise NotApplicable if the theory has none."""
     if not theory.observables:
         raise NotApplicable(
             f"the theory of {theory.program.name} has no equation of the tangent kernel: each update must be "

@@ -500,8 +500,8 @@ class _Split:
         """Yield two sources in place of one: of the initial weights, and of the noise if there is any.
 
         The covariance of the first has no factor of time for the decay of the weights; equations contain it
-        instead. Raises NotApplicable if the covariance of ``u`` does not have the factor ``c(t, s)``, the
-        covariance of a weight at two times over its initial variance.
+        instead. Let ``c(t, s)`` be the covariance of a weight at two times over its initial variance. Raises
+        NotApplicable if the covariance of ``u`` over c depends on time and contains no kernel.
         """
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):

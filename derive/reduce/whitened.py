@@ -472,8 +472,8 @@ class Limits(Summarised):
 def whitened_limits(w: Whitened) -> Limits:
     """Return the dynamics of a linear network with one hidden layer at small and at large gamma0.
 
-    ``w`` is the solution on whitened data, from which the limits are taken. Raises NotApplicable unless the
-    scale of the program is the symbol gamma0.
+    ``w`` is the solution on whitened data, from which the limits are taken. Raises NotApplicable if the
+    equation of the output does not contain the symbol gamma0.
 
     >>> from derive import mean_field, mlp
     >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
@@ -554,8 +554,8 @@ def series_radius(w: Whitened) -> SingularStrength:
 
     ``w`` is the solution on whitened data. The singularities are the values of gamma0 at which a square root
     in the formula of the time vanishes, unless the formula is even in this root. Raises NotApplicable if an
-    output at rest depends on gamma0, because the time would have more singularities, and unless the scale of
-    the program is the symbol gamma0.
+    output at rest depends on gamma0, because the time would have more singularities, and if the equation of
+    the output does not contain the symbol gamma0.
 
     >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)

@@ -843,7 +843,7 @@ def _require_exponents(program: Program) -> None:
 def branch_factor(program: Program) -> Expr:
     """Return the factor of the branches of a residual network, such as ``L^-alpha``.
 
-    Raises NotApplicable if the program has no residual layer.
+    Raises NotApplicable if no definition at the layer ell is a sum with a matrix product in a term.
 
     >>> from derive.program import depth_program
     >>> branch_factor(depth_program(alpha=alpha, gamma=gamma))
@@ -855,7 +855,8 @@ def branch_factor(program: Program) -> Expr:
 def _residual(program: Program) -> tuple[str, Expr]:
     """Return (name of the field x, factor c) of the residual layer ``x(ell) = x(ell-1) + c W(ell) x(ell-1)``.
 
-    Raises NotApplicable if the program has no such layer.
+    It is the first definition at the layer ell that is a sum with a term of one matrix product; other terms
+    are not compared. Raises NotApplicable if the program has no such definition.
     """
     for d in program.definitions:
         for x in Add.make_args(d.rhs):

@@ -311,8 +311,9 @@ def ladder(theory: Theory) -> Ladder:
     """Return the stream of a residual network, its gradient, and the names of sources and correlations.
 
     Raises NotApplicable unless the theory has a stream and a gradient, each with a source and a correlation,
-    an output that contains the stream, and an output vector that is not trained. Of several streams the last
-    one is taken.
+    an output that contains the stream, and a source without indices outside of the equation of the stream.
+    The last such source is taken as that of the untrained output vector. Of several streams the last one is
+    taken.
     """
     families = [e for e in theory.equations if e.layers]
     by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
@@ -349,7 +350,7 @@ def changes(steps: Steps, field: str | None = None) -> Steps:
     ``d_R_xU_t(ell)`` is the change of a response to a frozen source. A response at (t, t) that obeys the same
     equations as at (0, 0) is replaced by that at (0, 0). Nonlinear layers have the covariance ``K`` of their
     branch's output in place of C: its parts are ``K_0_0``, ``KE_t``, ``KD_t_s``. Raises
-    :class:`NotApplicable` if the field has no correlations.
+    :class:`NotApplicable` if the equations do not have that of ``C_x_0_0``, with the name of the field for x.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program

@@ -567,7 +567,10 @@ def few_steps(
 
 
 def _of_theory(theory: Theory) -> tuple[str, ...]:
-    """Return two sentences: the limits of the theory, and whether the initial output is subtracted."""
+    """Return two sentences: the limits of the theory, and whether the initial output is subtracted.
+
+    It is subtracted if the theory has an equation of a field called xi.
+    """
     if any(e.name == "xi" for e in theory.equations):
         start = "before training is subtracted (center), so that the initial error is the target"
     else:
@@ -757,8 +760,9 @@ class EveryDepth(ExactSteps, LayerFamilies):
     To order zero in the rate the recurrence from layer to layer has a factor of 1 or of 0. Then the
     difference ``y(ell) - y(ell + k)`` is a polynomial in ell with known coefficients order by order, and so
     is its sum over layers. The recurrences hold at every layer, so that the result is proved for every depth.
-    Raises :class:`NotApplicable` if a factor is neither 1 nor 0 to order zero, and where
-    :class:`ExactSteps` does.
+    Raises :class:`NotApplicable` if the depth is not the symbol L, for an order in another symbol than the
+    learning rate, if a factor is neither 1 nor 0 to order zero, and for equations that :class:`ExactSteps`
+    refuses at a depth that is a number.
 
     >>> from derive import isotropic, mean_field
     >>> steps = EveryDepth(mean_field(isotropic(data="population", center=True)), order=(eta, 2))

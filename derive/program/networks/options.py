@@ -558,7 +558,7 @@ SAMPLE_WEIGHT = "rho"
 def has_sample_weights(program: Program) -> bool:
     """Return whether the loss of each sample of the program is multiplied by a weight ``rho(mu)``.
 
-    The weight is recognised by its name.
+    The weight is recognised by its name: the result is whether the program has a given function ``rho``.
 
     >>> from derive.program import mlp
     >>> has_sample_weights(mlp(2)), has_sample_weights(mlp(2, sample_weights=True))

@@ -137,7 +137,7 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     ------
     ProgramError
         For an unknown value of ``data`` or ``parametrization``, a depth below one, label noise without
-        samples, a ``branch`` of zero or with unequal widths, or fresh batches in continuous time.
+        samples, a ``branch`` of zero or with ``widths`` as a function, or fresh batches in continuous time.
 
     Examples
     --------

@@ -70,7 +70,7 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
     Raises
     ------
     ProgramError
-        If the depth is below one.
+        If the depth is below one, or an exponent is not real.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = h
     ``h = W(ell) x(ell - 1)`` and an undefined function ``phi``. The number of blocks is ``depth``, and the
     learning rate is ``depth^-gamma``; both exponents are 1/2 by default. In the backward pass, ``dx`` is the
     gradient at the stream, and ``b`` the gradient at h divided by the branch multiplier. Raises
-    :class:`ProgramError` for a depth below one.
+    :class:`ProgramError` for a depth below one and an exponent that is not real.
 
     >>> [str(d.rhs) for d in nonlinear_program().definitions if d.name == "b"]
     ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']
@@ -179,7 +179,7 @@ def block_program(
     the two exponents g in ``gammas``. With ``linearised`` the changes of W and Z enter the network to first
     order only. ``xi(t)`` and ``dloss(t, f)`` are as for
     :func:`~derive.program.networks.residual.depth_program`. Raises :class:`ProgramError` for a depth below
-    one.
+    one, and if ``gammas`` are not two.
 
     >>> [d.name for d in block_program().definitions]
     ['x', 'h', 'x', 'readout', 'f', 'chi', 'dx', 'dx', 'b']
