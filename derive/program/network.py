@@ -570,9 +570,9 @@ class Network:
     def _check(self, lines: tuple[Definition, ...]) -> None:
         """Raise ProgramError for definitions without a limit of infinite width, and for ambiguous names.
 
-        Refused are means of vectors of two populations, layered fields that enter their own definition through
-        a matrix without the layer index, and symbols that equal the second value of an integer index in a
-        correlation, such as ``alpha`` beside ``mu``.
+        Refused are means of vectors of two populations, layered fields that enter their own definition
+        through a matrix without the layer index, and symbols that equal the second value of an integer index
+        in a correlation, such as ``alpha`` beside ``mu``.
         """
         used = {x for d in lines for e in (d.lhs, d.rhs) for x in e.free_symbols}
         used |= {r.index for d in lines for r in d.ranges}
@@ -596,7 +596,7 @@ class Network:
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` if one matrix for all layers acts on a layered field in its own definition."""
+        """Raise :class:`ProgramError` if one matrix maps a layered field to itself at all layers."""
         layered = {x.name for x in self.fields if x.layered}
         depth = expression(self.depth, "depth").free_symbols
         for d in lines:
@@ -1242,8 +1242,9 @@ class _Assembly:
     def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
         """Return the names of undefined functions: targets, weights of samples, constants of layers.
 
-        ``lines`` are the expressions to search besides the loss, variances and ratios. Weights, attributes, given
-        vectors, functions of fields, and names in ``computed`` (fields, scalars) and ``others`` are left out.
+        ``lines`` are the expressions to search besides the loss, variances and ratios. Weights, attributes,
+        given vectors, functions of fields, and names in ``computed`` (fields, scalars) and ``others`` are
+        left out.
         """
         net = self.network
         known = computed | others | {x.name for x in net.given}
@@ -1362,8 +1363,9 @@ def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
     """Raise :class:`ProgramError` if a logarithm or power in the loss may be undefined for real outputs.
 
-    It is raised also if only the derivative may be undefined, or if SymPy cannot decide. Powers whose exponent is not a number are not
-    checked. ``outputs`` are the names of the outputs. An example is ``log(f)``, which is undefined at f <= 0.
+    It is raised also if only the derivative may be undefined, or if SymPy cannot decide. Powers whose
+    exponent is not a number are not checked. ``outputs`` are the names of the outputs. An example is
+    ``log(f)``, which is undefined at f <= 0.
     """
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}

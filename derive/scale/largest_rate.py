@@ -230,7 +230,7 @@ def _lazy(theory: Theory) -> _Regime:
     The loss after the first step over that before is the mean of ``(1 - eta lambda)^2`` over the eigenvalues
     lambda, which gives their mean and variance. Their distribution is assumed to be a semicircle with this
     mean and variance, which ends at the mean plus twice the standard deviation. Raises NotApplicable if the
-    network is not centred.
+    ratio of the losses is not of degree two in the rate, as for a network that is not centred.
     """
     step = first_step(theory)
     if step.degree != 2:
@@ -681,8 +681,8 @@ class _Balance:
     def kept(self, e: Equation) -> tuple[Term, ...]:
         """Return the terms of an equation that must be as large as its field.
 
-        These are the memory, which is the effect of the updates of weights, and the terms of matrices that
-        are not trained. All terms are returned if the equation has no memory.
+        These are the memory, which is the effect of the updates of weights, and all terms that do not come
+        from a trained weight. All terms are returned if the equation has no memory.
         """
         if not any(x.kind == "memory" for x in e.terms):
             return e.terms

@@ -234,10 +234,10 @@ class LazyModes(ConditionalResult):
 
 
 def require_population_loss(theory: Theory, what: str) -> None:
-    """Raise NotApplicable for a theory that is trained on samples.
+    """Raise NotApplicable for a theory of structured data that is trained on samples.
 
-    Such a theory has errors ``Delta`` of samples, by which the modes are learnt with noise. ``what`` is the
-    name of the result that is not derived, for the message.
+    Such a theory has an equation of the errors ``Delta`` of samples, by which the modes are learnt with
+    noise. ``what`` is the name of the result that is not derived, for the message.
     """
     if any(e.name == "Delta" for e in theory.equations):
         raise NotApplicable(

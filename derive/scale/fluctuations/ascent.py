@@ -130,8 +130,9 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
     Raises
     ------
     NotApplicable
-        If fields are not linear in products of weights, if constants are not natural numbers (such as those
-        of layers of different widths), if weights decay or have rules with memory or noise, or if
+        If there is not exactly one output with an error on samples, if fields are not linear in products of
+        weights, if constants are not natural numbers (such as those of layers of different widths), if
+        weights decay or have rules with memory or noise, if the depth is neither a number nor ``L``, or if
         coefficients up to depth 12 are not polynomials in the depth.
     ValueError
         If the order is negative or not an integer.
@@ -704,9 +705,9 @@ def _power(x: Expr) -> int:
 
 
 def _is_symmetric(q: FluctuatingParameter) -> bool:
-    """Return whether an order parameter is a correlation of a vector with itself.
+    """Return whether the function of a unit that an order parameter averages is symmetric in t and s.
 
-    Its two times may then be exchanged.
+    The times are exchanged together with pairs of samples, as in the correlation of a vector with itself.
     """
     pairs = [(r.index, primed(r.index)) for r in q.ranges] + [(t, s)]
     exchanged = {x: y for x, y in pairs} | {y: x for x, y in pairs}

@@ -413,7 +413,7 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def velocity(self) -> Expr:
-        """Velocity ``dz/dt``, a polynomial of second degree in z.
+        """Velocity ``dz/dt``, for the square loss a polynomial of second degree in z.
 
         z is the factor by which A, the mean square of the first component of the weights, has grown.
         Coefficients are functions of the initial mean squares A_0 and B_0.
@@ -693,7 +693,8 @@ def one_layer_flow(program: Program) -> OneLayerFlow:
     Parameters
     ----------
     program : Program
-        Linear network with one hidden layer in gradient flow.
+        Linear network with one hidden layer and the square loss, in gradient flow. Another loss is not
+        refused here, but values at a time and at the end of training are then not derived.
 
     Returns
     -------
