@@ -368,7 +368,7 @@ class GaussianMatrix(Rewritable, _NoNumber):
         The correlation of M_ij with M_ji, for a square matrix on one population.
     sources : tuple of str
         The names of the Gaussian sources of products with the matrix and with its transpose. If two sources
-        of a theory would have one name, the name of the matrix, and if needed that of the vector, is added.
+        would have one name in one layer, the name of the matrix, and if needed that of the vector, is added.
     responses : tuple of str, optional
         The names of the response functions of these products, used if the matrix has one product and its
         transpose one; by default ``R_`` with the names of the vector and the source.
@@ -443,8 +443,8 @@ class GaussianVector(Rewritable, _Called, _NoNumber):
     variance : Expr
         The variance of an entry.
     source : str
-        The name of the Gaussian source that stands for the initial vector in the theory. If two sources of a
-        theory would have one name, the name of the vector is added.
+        The name of the Gaussian source that stands for the initial vector in the theory. If two sources would
+        have one name in one layer, the name of the vector is added.
     indices : tuple of IndexRange
         Indices of a family of independent vectors: ``b(ell)`` is a bias for each layer, ``w(c)`` a readout
         for each channel.

@@ -450,8 +450,8 @@ def two_sources(theory: Theory) -> TwoSources:
     A derived theory has one source for each product, with the covariance of an entry at two times, ``c(t, s)
     = m(t) m(s) + noise(t, s)``, as a factor. With ``u -> m(t) u + u_eps`` and two independent sources, a
     response to u at s is m(s) times the response to the whole, and one to u_eps is that response itself: ``c
-    A = m(t) [m(s) A] + noise A``. Raises :class:`NotApplicable` if the weights neither decay nor diffuse, or
-    if rules of weights differ.
+    A = m(t) [m(s) A] + noise A``. Raises :class:`NotApplicable` if the weights neither decay nor diffuse, if
+    rules of weights differ, or for a source of constant covariance, as of an untrained random vector.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)

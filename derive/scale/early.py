@@ -159,7 +159,8 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     Parameters
     ----------
     theory : Theory
-        Centred linear theory on isotropic data.
+        Centred linear theory on isotropic data, with fields called ``v``, ``h0`` and ``xi`` as in
+        :func:`.isotropic`.
     step : int, optional
         Step at which the neglected terms are evaluated, 1 or later.
     order : int | None, optional

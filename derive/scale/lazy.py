@@ -157,6 +157,11 @@ class LazyKernel(ConditionalResult):
         tuple[Expr, ...]
             ``<k^0>, ..., <k^n>``.
 
+        Raises
+        ------
+        NotApplicable
+            If the power series is not derived, as for residual networks.
+
         Examples
         --------
         >>> from derive import isotropic, mean_field
@@ -907,7 +912,8 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     Parameters
     ----------
     theory : Theory
-        Centred linear theory of one output on isotropic data, with fresh batches or the population loss.
+        Centred linear theory of one output on isotropic data, with fresh batches or the population loss, and
+        with fields called ``v``, ``h0`` and ``xi`` as in :func:`.isotropic`.
     steps : int, optional
         Number of steps, at least 1, which gives twice as many moments. For the depth L the moment of order n
         is a polynomial of degree ``2 n - 1`` in L.

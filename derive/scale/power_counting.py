@@ -193,9 +193,9 @@ def count_powers(
     ------
     NotApplicable
         For a symbolic depth, fields that evolve in continuous time, updates of weights that are trained with
-        noise, a trained matrix that is used in several products, functions of N that are not powers,
-        functions of more than four fields, and names in ``until`` and ``spectral`` that the program does not
-        have.
+        noise or by a nonlinear rule that is not entrywise, a trained matrix that is used in several products,
+        functions of N that are not powers, functions of more than four fields, and names in ``until`` and
+        ``spectral`` that the program does not have.
     ValueError
         If ``steps`` is not an integer of at least 0.
 

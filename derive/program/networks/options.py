@@ -177,8 +177,8 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
 
     A name stands for a function of the layer, a sequence lists the values of all layers (the depth must then
     be an integer), anything else is the value of every layer. Raises :class:`ProgramError`, naming ``key``,
-    for text that is not a name, a sequence of the wrong length or at symbolic depth, and a value that cannot
-    be positive.
+    for text that is not a name, a sequence of the wrong length or at symbolic depth, and a value that is
+    known to be at most zero.
 
     >>> from sympy import Integer
     >>> per_layer("relative_widths", "a", 1, Integer(2)), per_layer("relative_widths", [2, 1], 1, Integer(2))

@@ -131,9 +131,9 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
     ------
     NotApplicable
         If there is not exactly one output with an error on samples, if fields are not linear in products of
-        weights, if constants are not natural numbers (such as those of layers of different widths), if
-        weights decay or have rules with memory or noise, if the depth is neither a number nor ``L``, or if
-        coefficients up to depth 12 are not polynomials in the depth.
+        weights, for biases, if constants are not natural numbers (such as those of layers of different
+        widths), if weights decay or have rules with memory or noise, if the depth is neither a number nor
+        ``L``, or if coefficients up to depth 12 are not polynomials in the depth.
     ValueError
         If the order is negative or not an integer.
 

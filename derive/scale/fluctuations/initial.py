@@ -189,7 +189,8 @@ def initial_covariance(
     NotApplicable
         With a symbolic depth, if the kernels of infinite width are not powers of a number in the layer, or
         for a residual network; also if it depends on the depth which of two layers comes first. With any
-        depth, if a response at time 0 is not zero, or if an index is outside its range.
+        depth, if a response at time 0 is not zero, if an index is outside its range, or if the fluctuations
+        of the program are not derived, as for Muon.
     KeyError
         If there is no observable of that name.
     TypeError

@@ -204,8 +204,9 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     Raises
     ------
     NotApplicable
-        Unless losses train exactly one output, if errors are not linear in outputs, if weights have different
-        rules, or if they decay or have rules with memory or noise.
+        Unless losses train exactly one output, if errors are not linear in outputs or have a factor that is
+        not a number (weights of samples), if weights have different rules, or if they decay or have rules
+        with memory or noise.
 
     Examples
     --------
@@ -274,7 +275,7 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
     Raises
     ------
     NotApplicable
-        If the error is not linear in them, or unless losses train exactly one output.
+        If the error is not linear in them with numbers as factors, or unless losses train exactly one output.
     """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:
