@@ -793,7 +793,7 @@ def _of_members(
     """Return feedback matrices for those members of a family that are left when unused layers are removed.
 
     ``weight`` is the family before and ``shorter`` after. Feedback whose layers are not those of ``weight``
-    is returned unchanged, and so are vectors.
+    is returned unchanged, and so are vectors, and all feedback if ``shorter`` is None.
     """
     if not isinstance(feedback, GaussianMatrix) or not isinstance(weight, GaussianMatrix) or shorter is None:
         return feedback
@@ -1364,8 +1364,8 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
     """Raise :class:`ProgramError` if a logarithm or power in the loss may be undefined for real outputs.
 
     It is raised also if only the derivative may be undefined, or if SymPy cannot decide. Powers whose
-    exponent is not a number are not checked. ``outputs`` are the names of the outputs. An example is
-    ``log(f)``, which is undefined at f <= 0.
+    exponent is not a number are not checked. ``outputs`` are the names of the outputs; every sum counts as
+    one that contains an output. An example is ``log(f)``, which is undefined at f <= 0.
     """
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}

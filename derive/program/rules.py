@@ -1081,7 +1081,9 @@ class Multistep:
         return left, self.rate * Function(self.weight)(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise as a function whose table numerics supplies; 0 without noise.
+        """Return the covariance of the noise, a factor times a table that numerics supplies; 0 without noise.
+
+        The factor is ``diffusion``, or 1 if that is 0. There is no noise if ``heat`` is None.
 
         Parameters
         ----------

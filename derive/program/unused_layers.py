@@ -82,7 +82,8 @@ def without_unused_layers(
 def without_unused_members(matrix: GaussianMatrix, lines: Iterable[Definition]) -> GaussianMatrix:
     """Return a family of matrices that is cut to the members from the first to the last that lines use.
 
-    A single matrix, and a family that no line uses, are returned unchanged.
+    A single matrix, and a family that no line uses, are returned unchanged. At an end of the family nothing
+    is cut if the number of unused members there is not known to be an integer, as for a depth that is L.
 
     >>> from sympy import Function, S
     >>> from derive.program import IndexRange, Population, ell, t
@@ -170,8 +171,8 @@ def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[
 def _size(difference: Expr) -> Expr:
     """Return the difference of two layers as a number that can be compared with others.
 
-    A difference that contains the depth is infinity if it increases with the depth, and minus infinity if it
-    decreases.
+    A difference that contains the depth is infinity if it increases with the depth, and minus infinity if
+    not; with several symbols, infinity if it increases with each of them.
     """
     if difference.is_Integer:
         return difference

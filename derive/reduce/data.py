@@ -177,7 +177,8 @@ def instant_responses(theory: Theory) -> Theory:
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     """Return the factor of the Kronecker delta of times in a response, or None if the response has memory.
 
-    The result is None too if the factor contains an attribute of the unit, or if the response is a sum.
+    The result is None too if the factor contains an attribute of the unit, and if the definition of the
+    response, or an equation that it needs, contains a sum.
     """
     node = next(iter(q.definition.atoms(Response)))
     # `local` are the equations whose terms contain neither memory nor a sum. Their right-hand sides replace

@@ -157,8 +157,9 @@ class Motion:
 def motions(theory: Theory) -> tuple[Motion, ...]:
     """Return the motion of every field with a source or memory, if the theory needs no stored past.
 
-    Raises :class:`NotApplicable` if a source changes with the fields (deeper networks), does not relax
-    exponentially, or if updates decay otherwise than the initial value (momentum).
+    Raises :class:`NotApplicable` if a source changes with the fields (deeper networks) or does not relax
+    exponentially, if updates decay otherwise than the initial value (momentum), and if the equation of such a
+    field is not a sum of sources, independent of each other and with one rate, and of sums over past times.
 
     >>> from derive import mean_field, mlp
     >>> from sympy import Symbol
@@ -410,8 +411,9 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
     """Return the terms of an equation without a sum over past times, and its sums over past times.
 
     The result is (terms, sums). The sums are grouped by the common factor with which they depend on t, and
-    ``discrete`` is true for training in steps. Raises NotApplicable for a sum that contains the present, or
-    that does not separate into factors of t and of past times, and for a differential equation.
+    ``discrete`` is true for training in steps. Raises NotApplicable for a sum that contains the present,
+    for a term with several sums over past times, for a sum that does not separate into factors of t and of
+    past times, and for a differential equation.
     """
     if e.lhs.is_Derivative:
         raise NotApplicable(

@@ -434,7 +434,8 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
 def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
     """Return an expression with square roots of the form ``sqrt(a + b)``, where a is the initial value.
 
-    ``a`` is the value of the radicand at ``x = start``, and ``b`` the factored difference from it.
+    ``a`` is the value of the radicand at ``x = start``, and ``b`` the factored difference from it. Other
+    powers, such as inverse square roots, are unchanged.
     """
     half = sympify(1) / 2
 

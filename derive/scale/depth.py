@@ -973,8 +973,9 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
 
     The change is that by the update of the layer ell itself, at the learning rate ``L^-c``, and x is the
     stream below the layer. The slope of the loss at x(ell) is chi. The rule must be odd and homogeneous, so
-    that ``y rule(y)`` is a power of ``|y|``. NotApplicable is raised if it is not odd, if initial weights do
-    not have the variance 1, or if the stream and its gradient do not have the same factor y.
+    that ``y rule(y)`` is a power of ``|y|``. NotApplicable is raised if its values at 1 and -1 are not
+    opposite, if initial weights do not have the variance 1, or if the stream and its gradient do not each
+    have one product with the matrix and the same factor y.
     """
     step, (W,) = RULES[rule], trained_by(program, rule).matrices
     if step(-S.One) != -step(S.One) or gaussian(W).variance != 1:

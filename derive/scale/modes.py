@@ -370,7 +370,7 @@ def _covariances(theory: Theory) -> Expr:
 def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
     """Return a kernel at gamma0 = 0 as a number, with ``covariance`` in place of ``C_g``.
 
-    Raises NotApplicable if the kernel changes in time.
+    Raises NotApplicable if the value contains a time or another undefined function, such as a correlation.
     """
     value = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
     if value.has(t, s, AppliedUndef):
