@@ -319,7 +319,7 @@ def _times_differ(one: AppliedUndef, other: AppliedUndef) -> bool:
 
 
 def same_names(expressions: Iterable[Expr]) -> Iterator[str]:
-    """Yield a message for each SymPy symbol that has the name of a different one, which is not counted."""
+    """Yield a message for each SymPy symbol that differs from an earlier one with the same name."""
     known: dict[str, Symbol] = {}
     every = {y for e in expressions for y in sympify(e).free_symbols}
     partners = {primed(y).name: y for y in every if y.is_integer}

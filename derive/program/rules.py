@@ -1300,7 +1300,8 @@ def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
     """Return the rule of a weight with its noise converted to units of the weight's initial variance.
 
     The ``diffusion`` of the rule is divided by ``variance``. Raises ProgramError, with the ``name`` of the
-    weight, if the variance is zero. A rule without noise is returned unchanged.
+    weight, if the variance is zero. A rule without ``diffusion``, or with the diffusion 0, is returned
+    unchanged.
     """
     heat = getattr(rule, "diffusion", S.Zero)
     if heat == 0 or variance == 1:

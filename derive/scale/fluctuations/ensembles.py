@@ -166,7 +166,7 @@ class EnsembleLaw(ConditionalResult):
         -------
         EnsembleLaw
             Law with their shift and variance, in terms of time, the target ``y``, the mean initial kernel
-            ``lamda_k`` and ``V_K``, which is N times its variance, and of a learning rate that is not a number.
+            ``lamda_k`` and ``V_K``, which is N times its variance, and of a learning rate that is a symbol.
 
         Raises
         ------
