@@ -294,7 +294,10 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         return placed(e.rhs, e.lhs, x)
 
     def put(e: Expr) -> Expr:
-        """Replace functions within a block by their right-hand sides until none is left."""
+        """Replace functions within a block by their right-hand sides, until none of ``inside`` is left.
+
+        A function at a fixed layer time, such as 0, is not replaced.
+        """
         # A sum over times in which a delta fixes the time leaves the condition that this time is in the range
         # of the sum. The condition is set to one, because causal functions in the summand vanish where it
         # does not hold.

@@ -2,7 +2,8 @@
 
 An entrywise rule moves each weight by a function of the history of its own gradient. The gradient of an entry
 has the sign of descent and is normalised to order one at large width, ``A = -gamma0 N dloss/dM`` for a matrix
-M as applied; with rows on a population of N units ``A = sum_mu Delta_mu g_i phi_j``. A step is
+M with the factor that multiplies it in the forward pass, such as ``W/sqrt(N)``; with rows on a population of
+N units ``A = sum_mu Delta_mu g_i phi_j``. A step is
 
     W(t + 1) = (1 - decay(t)) W(t) + rate(t) gamma0 n Q_t,
 

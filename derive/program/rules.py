@@ -462,9 +462,10 @@ class LinearSystem:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Discrete or continuous time: the class of sums over times, and the delay of a step.
+    """Discrete or continuous time.
 
-    They are ``Sum`` and ``lag = 1`` for steps, ``Integral`` and ``lag = 0`` for a flow.
+    ``kind`` is the class of sums over times: ``Sum`` for steps, ``Integral`` for a flow. ``lag`` is the delay
+    of an update: 1 for steps, 0 for a flow.
     """
 
     kind: type[Sum] | type[Integral]

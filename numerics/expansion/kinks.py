@@ -1,20 +1,21 @@
 """Coefficients of the first powers of ``|gamma0|`` for piecewise linear activations, in steps.
 
 The source u of a unit is the Gaussian part of its field h, and is all of h at the initial time. A unit is at
-the kink of a sample if its u is of order ``gamma0`` there initially; its position is ``x = u/|gamma0|``.
-Units at the kink of a sample differ by the signs of the other samples' u, by their backward source r, by the
-change of their source u and by x. Integrals over x are exact, and so are probabilities of signs up to six
-samples.  With one hidden layer r is one number and u is constant; with more layers directions of both are
-sampled.
+the kink of a sample if its u is of order ``gamma0`` there initially; its initial position is ``x =
+u/|gamma0|``.  Units at the kink of a sample differ by the signs of the other samples' u, by their backward
+source r, by the change of their source u and by x. Integrals over x are exact, and so are probabilities of
+signs up to six samples.  With one hidden layer r is one number and u is constant; with more layers the
+directions of the Gaussian vectors behind r and behind the change of u are sampled.
 
 Units at the kink do not contribute to the covariance of the change of a source since the initial time, so
 that this covariance is found first, layer by layer upwards.  With it units at the kink are followed in every
 layer.  Then the responses B and the gradient kernels G are computed layer by layer downwards, the responses A
 and the feature kernels Phi upwards.
 
-The position of a unit is x plus contributions of its source and of its own past slopes, so that the line of
-all x falls into intervals on which all slopes are constant: integrals over it are exact sums.  The integrand
-is homogeneous in x and the sources: only directions are needed, and the radius is integrated in closed form.
+The distance of a unit from the kink, over ``|gamma0|``, is x plus contributions of its source and of its own
+past slopes, so that the line of all x falls into intervals on which all slopes are constant: integrals over
+it are exact sums.  The integrand is homogeneous in x and the sources: only directions are needed, and the
+radius is integrated in closed form.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
     """Return the derived series in ``|gamma0|`` of a program, with all orders that are known.
 
     ``order``, the highest one that is needed, is only checked. Raises :class:`~numerics.errors.SpecError` for
-    an order above two, and for a program whose series is not derived, for example because its activation is
-    not piecewise linear with its kink at zero. That error names ``key`` and ``value`` of the experiment file.
+    an order above two, and for a program whose series is not derived, because it is no perceptron written
+    like mlp or its activation is not piecewise linear with its kink at zero. That error names ``key`` and
+    ``value`` of the experiment file.
     """
     if order > HIGHEST:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
@@ -95,10 +97,12 @@ def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
     try:
         return _derived(program)
     except NotApplicable as error:
+        problem = f"has a slope that jumps, and the theory has no expansion in |gamma0|: {error}"
         accepted = (
-            'a smooth one, or a piecewise linear one with its kink at 0, such as "relu" or "max(h, h/10)"'
+            "a perceptron written like mlp, with a smooth activation or a piecewise linear one with its kink "
+            'at 0, such as "relu" or "max(h, h/10)"; `dmft solve` needs no expansion'
         )
-        raise SpecError(key, value, f"has a slope that jumps: {error}", accepted) from error
+        raise SpecError(key, value, problem, accepted) from error
 
 
 @lru_cache(maxsize=16)

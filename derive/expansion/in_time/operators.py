@@ -854,8 +854,9 @@ class FromWords(OperatorValues):
         else:
             # The first letter of the word is a constant kernel K or a transpose, and the letters to its right
             # are transposes, as in the word K a^T b^T. Such a word is multiplied from the left: first K a^T,
-            # then its product with b^T. If the second operator of a product is a transpose, the first must be
-            # a transpose or not causal; otherwise the first must be causal and not a transpose.
+            # then its product with b^T. The method `product` of the algebra accepts two cases. If the second
+            # operator is a transpose, the first must be a transpose or not causal. If not, the first must be
+            # causal and not a transpose.
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
         if self.errors_known(ls):

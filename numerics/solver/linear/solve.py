@@ -348,8 +348,8 @@ class _Run:
         values = self.variables.values(result, nodes, grid)
         read = {name: even.read(name, a) for name, a in values.items()}
         for name, a in values.items():
-            # Correlations of a single output have fewer than four axes. At equal times they are positive, so
-            # that their logarithms can be interpolated.
+            # Correlations of networks with one output have fewer than four axes. At equal times they are
+            # positive, so that their logarithms can be interpolated.
             if name.startswith("C_") and a.ndim < 4:
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
         return read
