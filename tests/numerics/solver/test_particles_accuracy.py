@@ -132,10 +132,12 @@ def test_an_error_would_be_seen() -> None:
 def test_intervals_of_all_outputs_cover(activation: str, names: str) -> None:
     """95 per cent intervals of 8 replicas, the default, by Student's t: 100 of them for every number.
 
-    With kinks responses come from Stein's lemma, whose single entries are smoothed: left out.
+    With kinks responses come from Stein's lemma, whose single entries are smoothed: left out. The bias by
+    finitely many paths falls faster than the error. At 128 paths it is half an error for softplus, whose
+    intervals then cover 88 per cent; at 512 it is a fifth of one.
     """
     exact = solved(2, activation, steps=5, samples=4096, replicas=24, seed=77)
-    ours = solved(2, activation, steps=5, samples=128, replicas=800)
+    ours = solved(2, activation, steps=5, samples=512, replicas=800)
     inside: dict[str, list[float]] = {}
     for name, layer in exact.values:
         if name not in names.split():
