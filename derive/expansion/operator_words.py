@@ -833,8 +833,8 @@ class _WordAlgebra:
         if beside := [w for w, c in unknown.items() if len(w) > 1 or c is not self.numbers.one]:
             raise NotApplicable(
                 "the equation of an operator contains this operator at the same order, in the product "
-                f"{Mul(*beside[0])} or with a factor other than 1, so that the operator is not a sum over "
-                "layers"
+                f"{Mul(*beside[0])} or with a factor other than 1; it must contain it at the neighbouring "
+                "layer alone, with the factor 1, so that the operator is a sum over layers"
             )
         return {w: c for w, c in a.items() if w not in unknown} or None
 

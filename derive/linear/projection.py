@@ -73,11 +73,12 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     -------
     Theory
         The theory with the new field ``p(ell, t) = sum_mu Delta_mu(t) h_mu(t)`` and its source
-        ``u_p(ell, t)``, the new correlations ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and
-        ``Q(ell, t, s) = <p(t) p(s)>``, and for each response ``A`` of h to another source than u the response
-        ``a`` of p. A response ``B`` of another field to the source u of h is replaced by ``b``, its response
-        to u_p, with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``. If the theory has the name ``a`` or ``b``
-        already, the new response is named ``A_p`` or ``B_p``; other names get a number, as ``q_2``.
+        ``u_p(ell, t) = sum_mu Delta_mu(t) u_mu(t)``, where u is the Gaussian source of h. New correlations
+        are ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and ``Q(ell, t, s) = <p(t) p(s)>``. For each response ``A``
+        of h to a source other than u there is a response ``a`` of p. A response ``B`` of another field to the
+        source u of h is replaced by ``b``, its response to u_p, with ``B_alpha(t, s) = b(t, s)
+        Delta_alpha(s)``. If the theory has the name ``a`` or ``b`` already, the new response is named ``A_p``
+        or ``B_p``; other names get a number, as ``q_2``.
 
     Raises
     ------

@@ -265,9 +265,9 @@ def find(equations: Iterable[EquationLike], name: str, kind: str = "equation") -
 
 
 def _without_trivial(system: CrossLayer) -> CrossLayer:
-    """Return the recursions without responses that are constants (mostly 0), whose values are inserted.
+    """Remove responses that are constants (mostly 0) from the recursions, and insert their values.
 
-    A constant response remains if the left-hand side of an equation in ``diagonal`` has the same name.
+    A constant response is kept if an equation in ``diagonal`` has a left-hand side of the same name.
     """
     while True:
         names = {str(e.lhs.func) for e in system.responses}

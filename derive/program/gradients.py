@@ -665,7 +665,7 @@ class Gradients:
         return needed(conditions, self.known(name))
 
     def known(self, name: str) -> Conditions:
-        """Return the conditions for the indices of a quantity to be in their ranges, none for a layer.
+        """Return the conditions that indices of a quantity are in their ranges; an index of layers has none.
 
         ``name`` is a field, a scalar or a function of a field. Each condition is an expression that is at
         least zero.

@@ -275,7 +275,7 @@ def _is_multiplicative(Q: Expr) -> bool:
     one = Q.xreplace({A: S.One})
 
     def gap(a: Expr, b: Expr) -> Expr:
-        """Return ``Q(a b) Q(1) - Q(a) Q(b)``, zero if the function Q is multiplicative."""
+        """Return ``Q(a b) Q(1) - Q(a) Q(b)`` for the outer function Q; zero if Q is multiplicative."""
         return Q.xreplace({A: a * b}) * one - Q.xreplace({A: a}) * Q.xreplace({A: b})
 
     signs = product((1, -1), repeat=2)

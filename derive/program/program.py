@@ -786,9 +786,9 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
 def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
     """Return the layer of ``atom``, a field that the definition ``d`` uses, minus the layer that d defines.
 
-    The shift is zero for quantities without layers, and if it depends on the depth while ``d`` or ``e``
-    defines a single layer. The result is None if the definition ``e`` does not give the layers of atom that d
-    uses.
+    The shift is zero for quantities without layers. It is also zero if the difference is not an integer and
+    ``d`` or ``e`` defines a single layer. The result is None if ``e``, a definition of the field of ``atom``,
+    does not give the layers of atom that d uses.
     """
     if not (_layered(program, d) and _layered(program, e)):
         return S.Zero
@@ -797,7 +797,7 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
         return None  # e defines other layers than d uses
     shift = expression(atom.args[0] - d.lhs.args[0])
     if not shift.is_Integer and (_is_end(e) or _is_end(d)):
-        return S.Zero  # the shift between two ends of a family depends on the depth, and is counted as 0
+        return S.Zero  # such a shift depends on the depth or on the index of the layer, and is counted as 0
     return shift
 
 

@@ -332,9 +332,9 @@ def fixed_data(theory: Theory) -> FixedData:
     (solution,) = solve(closed - R, sample_response)
     at = {R: z / (K * cut)}
     freedom = simplify((-P * R * contribution).subs(at))
-    # There are two expressions of R_vu: its definition as a sum over modes, and `solution` in terms of the
-    # response R of the errors. `balance` states that they are equal, after multiplication by -P R;
-    # `remainder` is P minus the product of -P R and `solution`.
+    # R_vu is a sum over modes by its definition, and it is `solution` as a function of the response R of the
+    # errors. Both times -P R are equal: ``-P R * solution = sum of freedom``. `balance` is this equation with
+    # `remainder`, which is ``P + P R * solution``, added on both sides.
     remainder = simplify((P + P * R * solution).subs(at))
     balance = Eq(P, remainder + Sum(freedom, *definition.limits), evaluate=False)
 

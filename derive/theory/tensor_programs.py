@@ -203,10 +203,10 @@ class _Translation:
         term that belongs to no product.
         """
         terms: list[Expr] = []
-        # A product may have a factor in the definition d, and may stand in a sum. The response terms of the
-        # product have this factor as `coefficient`. The first ranges of these terms are those of the sum,
-        # unless the matrices of the sum act together as one (`summed`). The factor and the sum over these
-        # first ranges stand in front of the symbol Dot, which belongs to the product alone.
+        # In the definition d a product may have a factor and may stand in a sum. The response terms of the
+        # product have this factor as `coefficient`, and their first ranges are those of the sum. They have no
+        # such ranges if the matrices of the sum act together as one (`summed`). The factor and this sum are
+        # put in front of the symbol Dot, which stands for the product alone.
         response_terms: dict[tuple[Product, Expr, tuple[IndexRange, ...]], list[Expr]] = {}
         wholes: dict[Product, Expr] = {}
         for x in e.terms:

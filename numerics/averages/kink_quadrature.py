@@ -324,8 +324,8 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
             continue
         if a.free_symbols != {x}:
             raise Unserved(
-                f"{e} has a kink where {a} vanishes, and {a} depends on several variables; average over "
-                "sampled paths instead"
+                f"{e} may have a kink or a jump where {a} vanishes, and {a} depends on several variables; "
+                "average over sampled paths instead"
             )
         roots = solveset(a, x, S.Reals)
         if not roots.is_FiniteSet:

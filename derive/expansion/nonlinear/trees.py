@@ -700,7 +700,8 @@ OUTPUT = "f"
 class Law:
     """Recursion over layers of one tensor: ``tensor`` at layer ``ell + shift`` equals ``terms`` at layer ell.
 
-    A tensor is the factor of a forest of times in an order parameter; ``terms`` is a sum of products.
+    A tensor is the factor of a forest (an iterated sum over times) in an order parameter. ``terms`` is a sum
+    of products.
     """
 
     tensor: ForestCoefficient

@@ -446,7 +446,8 @@ def iterate_step(
 
     The iteration ends if a sweep changes no block by more than the share ``tolerance`` of its size, if the
     next sweep is expected to do so, if changes are rounding errors, or if a value is not finite. A sweep that
-    reduces the change to less than FAST times the one before is not mixed with earlier ones. If two such
+    reduces the change to less than FAST times the one before is not mixed with earlier ones; the first sweep
+    counts as such a sweep. If two such
     sweeps follow each other, with changes ``c_1`` and ``c_2``, the next change is expected to be ``c_2**2 /
     c_1``; this number is returned, without the sweep, if it is at most ``tolerance``. Other sweeps are mixed
     (Anderson): of the last points ``x_k`` with changes ``r_k`` the next point is ``x - dX p``, where p

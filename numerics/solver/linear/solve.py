@@ -212,8 +212,8 @@ class _Run:
         if self.jumps:
             return self.widened(AdamsBashforth(times, max(rtol, ROUGH), jumps=True))
         implicit = self.fixed and is_noisy(self.problem.program.rule)
-        # If all matrices are trained, fields of modes do not respond within a step, so that the implicit rule
-        # may be used for them.
+        # If all matrices are trained, fields of modes do not respond to sources of the same step, and the
+        # trapezoidal rule (implicit) may be used for them. A matrix of data excludes it.
         if self.spectrum is not None:
             implicit = implicit_in_modes(self.problem)
         if not implicit:
@@ -293,11 +293,11 @@ class _Run:
     def passing(self, result: March, grid: TimeGrid, width: float) -> NDArray[np.bool_]:
         """Return which outputs pass through a jump at output times, shape ``(times, samples[, outputs])``.
 
-        These are outputs that have reached it within the last step, or that move as fast as their error Delta
-        requires, ``width |dDelta/dt| > speed |Delta|/3`` with Delta relative to the jump. In both cases they
-        are further from their rest point than ROUGH times the largest output. The condition on the speed
-        excludes outputs at rest at the jump, which move by less than the width while other outputs move by
-        about one.
+        These outputs have reached the jump within the last step, or they move fast: ``width |dDelta/dt| >
+        speed |Delta|/3``, with Delta relative to the jump and ``speed`` the largest |df/dt| of the output f.
+        In both cases they are further from their rest point than ROUGH times the largest output. The
+        condition on the speed excludes outputs at rest at the jump, which move by less than the width while
+        other outputs move by about one.
         """
         f, error = (result.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
         steps = np.diff(grid.nodes)[:, None]

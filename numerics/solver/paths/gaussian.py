@@ -392,8 +392,8 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return responses
-        # ``self.inverse`` is the inverse of the Cholesky factor of all pivots. If entries between those in
-        # ``taken`` are left out, some pivots may be among them, and the responses follow from a
+        # ``self.inverse`` is the inverse of the Cholesky factor of all pivots. If entries up to
+        # ``self.count`` are not in ``taken``, some pivots may be among them, and the responses follow from a
         # pseudo-inverse for ``taken`` instead.
         if len(taken) > first and len(left_out):
             scale = np.sqrt(self.variance[:, taken])
