@@ -1009,8 +1009,9 @@ class Gradients:
         definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
         # A cell is the gradient on one range of layers. x is the field `name`, or the field of which `name`
-        # is a function. Neighbouring cells with equal expressions are merged if there is a field x and x is
-        # not ordered. An ordered field is computed for one value of its first index after another.
+        # is a function. If there is a field x and x is not ordered, neighbouring cells with equal expressions
+        # are merged, provided that at least one of them is a family, and not a single layer. An ordered field
+        # is computed for one value of its first index after another.
         if x is not None and not x.ordered:
             cells = _merged(cells, slots[:1])
         for cell in cells:

@@ -61,8 +61,9 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     """Solve ``dx/dt = rate(x)`` with ``x = start`` at time 0; ``time`` is the symbol of time in the solution.
 
     Raises :class:`NotApplicable` unless the rate is a rational function of x and of one square root of a
-    quadratic in x (it must contain this root), and ``dt/dw`` as a function of Euler's variable w has exactly
-    two simple poles and no zeros. Also raises if SymPy does not confirm the integral.
+    quadratic in x, and ``dt/dw`` as a function of Euler's variable w has exactly two simple poles and no
+    zeros. The expression of the rate must contain the root as the power 1/2: one that contains it only as
+    ``1/sqrt(...)`` is not accepted. Also raises if SymPy does not confirm the integral.
 
     >>> from sympy.abc import t
     >>> x = Symbol("x", positive=True)

@@ -75,8 +75,10 @@ def derive(
 ) -> None:
     """Print the derived mean-field equations of an experiment file or a program; network.depth may be "L".
 
-    Arrays, learning rates and times may be missing: the numbers of the file are symbols here. After a limit
-    (wide layers) or a rewriting (sums over modes), "all" leaves out the action; --show action prints it.
+    Arrays, learning rates and times may be missing: the equations contain symbols, such as eta and gamma0, in
+    place of most numbers of the file. The depth and the numbers in an activation keep their values. After a
+    limit (wide layers) or a rewriting (sums over modes), "all" leaves out the action; --show action prints
+    it.
     "fluctuations" are the leading corrections for networks of N units: the exponent of the path integral of
     one unit, and its derivatives.
     """

@@ -550,7 +550,7 @@ class Problem:
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """First index value, and the integers that are read, for axes of arrays by (array name, axis).
+        """Index value of the first entry, and integers that are read, of axes by (array name, axis).
 
         The dictionary holds the axes that are read at integers, as in ``y(mu, 2)``, or at indices with known
         first values.

@@ -114,7 +114,10 @@ def _axes(atom: Expr) -> tuple[Symbol, ...]:
 
 
 def require_averages_at_present(theory: Theory) -> None:
-    """Raise NotLinear if a field or scalar is read at time zero, except for fields in equations of fields."""
+    """Raise NotLinear if a field or scalar is read at time zero.
+
+    Allowed are fields at time zero in equations of fields.
+    """
     moving, fields = moving_nodes(theory), {e.name for e in theory.equations}
     equations = {e.rhs for e in theory.equations}
     for e in expressions_of(theory):

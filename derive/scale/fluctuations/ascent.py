@@ -344,7 +344,8 @@ class DrivenSteps:
 
         ``x`` is the term, ``weight`` its factor (a polynomial in eta), ``atoms`` are its fields and order
         parameters, and ``at`` has the values. A term with two response fields (hats) is a source covariance;
-        one with a single hat is a memory term in the equation of the product that has this hat.
+        one with a single hat is a memory term in the equation of the product of a weight and a vector to
+        which this hat is conjugate.
         """
         names = [self._key(a, at) for a in atoms if str(a.func) not in self.fields]
         parameter = self._canonical(names[0]) if names else None

@@ -162,7 +162,8 @@ class LazyFluctuations(ConditionalResult):
     def same_mode(self) -> Expr:
         """Response ``E_kk(t)`` of the error of a mode to a change of its own eigenvalue ``lamda_k``.
 
-        It is minus the derivative by the kernel's entry ``K_kk``, over the target of the mode.
+        It is minus the derivative of the error of the mode by the kernel's entry ``K_kk``, divided by the
+        target of the mode.
         """
         return self.response.subs(lamda_l, lamda_k)
 
