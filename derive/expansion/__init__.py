@@ -126,9 +126,11 @@ def expand(
 
 
 def _in_gamma0(theory: Theory, order: int) -> Expansion:
-    """Return the expansion of a theory in gamma0; at an integer depth, that of the theory of symbolic depth.
+    """Return the expansion of a theory in gamma0.
 
-    The theory itself is tried first. If it has no expansion, its program is derived again at symbolic depth.
+    The theory itself is expanded first. If this is not possible and the depth is an integer, the program is
+    derived again at symbolic depth, and the expansion of that theory is returned. Raises NotApplicable if
+    neither has an expansion.
     """
     try:
         return _expanded(theory, order)

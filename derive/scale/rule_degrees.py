@@ -197,7 +197,9 @@ def _require_odd(rule: Entrywise) -> None:
 
 
 def is_linear(rule: Entrywise) -> bool:
-    """Return whether Q and all states are linear in gradients and states; constants may be added.
+    """Return whether the update Q and all new states are linear in gradients and states.
+
+    Constants may be added.
 
     >>> from derive.program import sign_descent
     >>> is_linear(Entrywise(Symbol("eta"), 2 * A)), is_linear(sign_descent(Symbol("eta")))

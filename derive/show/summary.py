@@ -57,7 +57,10 @@ def summary(result: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return one line of text for a part of a result: its value, or a short description if it is long."""
+    """Return one line of text for a part of a result: its value, or a short description if it is long.
+
+    A short mapping is shown by its keys. A dataclass whose text is generated is shown by its class name.
+    """
     if isinstance(value, Basic):
         operations = int(count_ops(value))
         if operations > MOST_OPERATIONS:

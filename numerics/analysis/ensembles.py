@@ -201,8 +201,8 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
             "mean of products of two runs, and its standard error leaves out one run at a time"
         )
     # Wave numbers k of the characteristic functions, in units of one over the standard deviation. With the
-    # spacing 0.4, values are told apart if they differ by less than 2 pi/0.4, or 15.7 standard deviations.
-    # Beyond k = 9 the factor exp(-(SMOOTHING k)^2) of the smoothing is below 2e-9.
+    # spacing 0.4, two values can be distinguished if they differ by less than 2 pi/0.4, or 15.7 standard
+    # deviations. Beyond k = 9 the factor exp(-(SMOOTHING k)^2) of the smoothing is below 2e-9.
     k = np.arange(0.0, 9.0, 0.4)
     weights = np.where(k > 0, 2.0, 1.0) * np.exp(-((SMOOTHING * k) ** 2))
     gauss = np.exp(-(k**2) / 2)

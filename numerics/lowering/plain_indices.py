@@ -537,9 +537,10 @@ class _Unrolling:
         if not new.is_Integer:
             if new == a or str(e.func) in self.known or a.has(AppliedUndef):
                 return new
-            # Entry 0 of an axis of data belongs to the lowest value of one index of the argument. This index
-            # is p in a = p + q, but q in new = q + 2, where p is replaced by 2. The difference of the two
-            # lowest values is added, so that the argument still reads the same entry.
+            # Entry 0 of an axis of data belongs to the lowest value of one index of the argument. In
+            # a = p + q this index is p. If p is replaced by 2, the argument becomes new = q + 2, and this
+            # index is q. The lowest value of q minus that of p is added, so that the argument still reads the
+            # same entry.
             return new + self._of_data(new)[0] - self._of_data(a)[0]
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))

@@ -315,7 +315,8 @@ class _Run:
     def marched(self, grid: TimeGrid) -> Attempt[March]:
         """Return the solution of a flow on a time grid by the explicit rule.
 
-        It comes with the values by which convergence between grids is tested, at the output times.
+        The result also holds, at the output times, the values by which solutions on two grids are compared to
+        test convergence.
         """
         result = self.march_on(grid)
         return Attempt(self.watched(result)[grid.outputs], result)
