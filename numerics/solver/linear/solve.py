@@ -294,8 +294,8 @@ class _Run:
         """Return which outputs pass through a jump at output times, shape ``(times, samples[, outputs])``.
 
         These outputs have reached the jump within the last step, or they move fast: ``width |dDelta/dt| >
-        speed |Delta|/3``, with Delta relative to the jump and ``speed`` the largest |df/dt| of the output f.
-        In both cases they are further from their rest point than ROUGH times the largest output. The
+        speed |Delta|/3``, with Delta relative to the jump and ``speed`` the largest ``|df/dt|`` of the output
+        f. In both cases they are further from their rest point than ROUGH times the largest output. The
         condition on the speed excludes outputs at rest at the jump, which move by less than the width while
         other outputs move by about one.
         """
