@@ -156,8 +156,9 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
 def _term_origin(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
     """Return a sentence on the origin of the term ``x`` of equation ``e``, which begins with ``indent``.
 
-    It names the matrix or vector of weights that gave the term, or states that there is none. The text is
-    empty for a term of the kind ``definition`` with a weight, such as a term of the tangent kernel.
+    The sentence names the matrix or vector of weights that gave the term, or states that no weight gave it.
+    For a term of the kind ``definition`` with a weight, such as a term of the tangent kernel, the result is
+    an empty text.
     """
     if x.kind == "definition":
         return "" if x.matrix else f"{indent}written in the program as it stands; no matrix is involved"

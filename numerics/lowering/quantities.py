@@ -100,7 +100,10 @@ class PastSum:
 
     @property
     def steady(self) -> bool:
-        """Whether it is a running sum: over more than one time, with a kernel that does not depend on t."""
+        """Whether the sum over past times can be kept as a running sum: its kernel does not depend on t.
+
+        The value is false if only the present time is read.
+        """
         return self.reach != "now" and t not in self.kernel.free_symbols
 
 

@@ -1,8 +1,10 @@
 """Plans of finite networks that a theory is compared with: widths, numbers and times of kernels.
 
-From a problem and an effort this module chooses two or three widths, each about twice the one before, and
-numbers of networks of equal work, with the smallest expected tolerance.  It also chooses the times at which
-kernels are measured.  :mod:`numerics.verification.networks` trains the networks.
+From a problem and an effort this module chooses two or three widths, each about twice the one before, and the
+number of networks of each width.  The networks of each width cost about the same work, unless this needs too
+few or too many networks.  Among the plans that can be afforded, the one with the smallest expected tolerance
+is taken.  The module also chooses the times at which kernels are measured.
+:mod:`numerics.verification.networks` trains the networks.
 """
 
 from __future__ import annotations

@@ -248,7 +248,11 @@ def test_the_saddle_of_random_programs(seed: int) -> None:
     try:
         program = Case(draw(seed)).written
         found = fluctuations(program)
-    except (NotApplicable, ProgramError):  # some draws shift an array and a field along one index
+    except NotApplicable:
+        return
+    except ProgramError as refused:
+        if "shift only one of the two" not in str(refused):  # some draws shift an array and a field together
+            raise
         return
     assert saddle_differences(found, mean_field(program)) == []
 

@@ -42,6 +42,7 @@ from numerics.verification.series import expansion
 from numerics.verification.smaller_problems import smaller_problem, with_small_kernels
 from tests.benchmarks.programs import gram
 from tests.derive.once import mean_field, mlp, scaled
+from tests.numerics.test_served_programs import CASES
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])
@@ -156,6 +157,24 @@ def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Progra
     )
     assert right.passed
     assert not wrong.passed
+
+
+QUICK = ("gains of units",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        x if x in QUICK else pytest.param(x, marks=pytest.mark.slow)
+        for x in CASES
+        if not x.startswith("modes")
+    ],
+)
+def test_a_step_of_each_program_on_samples_is_compared(name: str) -> None:
+    """Refusals of the check's own arrays counted as networks that cannot have its width."""
+    given = {key: value for key, value in CASES[name].given.items() if key in ("numbers", "arrays", "times")}
+    (row,) = gradient_step(Problem.of(CASES[name].make(), **given))
+    assert row.passed
 
 
 def test_a_step_of_an_entrywise_rule_is_compared_too() -> None:

@@ -234,7 +234,7 @@ def test_a_planted_error_is_seen_by_the_expansion(change: Callable[[Theory], The
 def test_a_planted_error_is_found(change: Callable[[Theory], Theory], tmp_path: Path):
     printed = verify(posed(change, 6), tmp_path / "out", effort=FEW).table()
     assert "FAILED" in printed
-    assert "FAIL loss: power of gamma0" in printed
+    assert "FAIL loss: exponent of the truncation error" in printed
     assert (tmp_path / "out" / "table.txt").exists()  # a failed check is a result
 
 

@@ -66,7 +66,7 @@ def test_odd_orders_of_the_tangent_kernel_are_zero() -> None:
 @pytest.mark.slow
 def test_even_orders_of_the_tangent_kernel_have_forests() -> None:
     series = expanded(Function("phi"), 2)
-    with pytest.raises(KeyError, match=r"by default 1, the forest of order 0\): give a sum over times"):
+    with pytest.raises(KeyError, match=r"by default 1, the forest of order 0\): give one that this order"):
         series.depth_dependence().tangent(2)
 
 
